@@ -172,6 +172,7 @@ static void keep_largest(transfer *t, axis a, double *made, const double *read, 
             sum_read += read[g * group + i];
         }
         score[g] = sum_made * sum_read;
+        if (!(score[g] >= 0)) score[g] = 0; /* not a number: the order below needs one */
     }
     /* A group stays if fewer than `kept` others are larger, or as large and before it. */
     int64_t n = 0;

@@ -2,8 +2,10 @@
  * the teacher that fits together. */
 #include "student/init.h"
 
+#include "io/file.h"
 #include "student/config.h"
 #include "student_fixture.h"
+#include "teacher_copy.h"
 #include "tiny_teacher.h"
 
 static void test_blocks(void **state)
@@ -155,6 +157,42 @@ static void test_narrow(void **state)
     bench_close(&b);
 }
 
+/* A narrower student of a damaged model has its sizes, and nothing else is written over. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    enum { ROWS = 8, WIDTH = 160 };
+    wd_err err;
+    wd_pipeline damaged;
+    wd_safetensors *set;
+    char folder[WD_PATH_MAX];
+    wd_test_copy_teacher(folder, "damaged");
+    wd_test_ok(wd_pipeline_open(&damaged, folder, &err), &err);
+    wd_test_ok(wd_pipeline_open_weights(&set, &damaged, WD_COMPONENT_TRANSFORMER_2, &err), &err);
+    const wd_safetensors_entry *rows = wd_safetensors_find(set, "blocks.0.ffn.net.0.proj.weight");
+    assert_int_equal(rows->tensor.dim[1], WIDTH);
+    char *bytes;
+    size_t count;
+    const char *file = wd_test_in(folder, "transformer_2/diffusion_pytorch_model.safetensors");
+    wd_test_ok(wd_file_read(&bytes, &count, file, 1 << 26, &err), &err);
+    char *at = memmem(bytes, count, rows->tensor.data, wd_tensor_bytes(&rows->tensor));
+    assert_non_null(at);
+    memset(at, 0xff, ROWS * WIDTH * sizeof(float)); /* NaN */
+    wd_safetensors_close(set);
+    wd_test_ok(wd_file_write(file, bytes, count, &err), &err);
+    wd_free(bytes);
+    bench b = bench_on(wd_device_open_guard, 1);
+    wd_dit_config config = teacher.dit;
+    config.layers = 2;
+    config.ffn_dim = teacher.dit.ffn_dim / 2;
+    wd_params p;
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, 0, b.device, &err), &err);
+    wd_test_ok(wd_student_init(&p, &damaged, WD_COMPONENT_TRANSFORMER_2, NULL, b.queue, &err),
+               &err);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -173,9 +211,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_same_width),
-        cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_blocks),  cmocka_unit_test(test_same_width),
+        cmocka_unit_test(test_narrow),  cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
