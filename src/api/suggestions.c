@@ -1,11 +1,12 @@
-/* Suggestions: see api/suggestions.h. For each set of changes a run is planned: first the memory of
- * everything but the teacher, by a dry run, then every strategy. */
+/* Suggestions: see api/suggestions.h. For each set of changes (api/memory_changes.h) a run is
+ * planned: first the memory of everything but the teacher, by a dry run, then every strategy. */
 #include "api/suggestions.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "api/memory_changes.h"
 #include "api/teacher_choice.h"
 #include "api/text_plan.h"
 #include "api/train_command.h"
@@ -15,65 +16,8 @@
 enum {
     SUGGESTIONS_MAX = 5,
     COMMAND_MAX = 1 << 15,
-    HALVINGS_MAX = 4,
-    SMALL_REPLAY = 1024,
     LESS = 9 /* suggestions after a failed allocation need less than 9 tenths of the memory */
 };
-
-/* A set of changes to the options, in the order of their costs. */
-typedef struct change {
-    bool bf16_teacher, bf16_student, checkpointing, small_replay, off_policy;
-    int halvings; /* how often the batch is halved and the accumulation doubled */
-} change;
-
-enum { SETS = 8 }; /* combinations of the first three flags */
-
-/* Sets *out to set number n; set 0 has no change. Sets with small_replay and then those with
- * off_policy, too, which make a worse student, follow all others. False: there are no more. */
-static bool nth_change(change *out, int n)
-{
-    const int halvings = n / SETS, worse = halvings / (HALVINGS_MAX + 1);
-    *out = (change){.bf16_teacher = n & 1,
-                    .checkpointing = n & 2,
-                    .bf16_student = n & 4,
-                    .small_replay = worse > 0,
-                    .off_policy = worse > 1,
-                    .halvings = halvings % (HALVINGS_MAX + 1)};
-    return worse <= 2;
-}
-
-/* Applies the changes; false: one of them has no effect on these options. */
-static bool apply(wd_train_options *o, wd_machine_options *m, const change *c)
-{
-    if (c->bf16_teacher) {
-        if (m->teacher_dtype == WD_BF16) return false;
-        o->teacher_dtype = "bfloat16";
-        m->teacher_dtype = WD_BF16;
-    }
-    if (c->bf16_student) {
-        if (m->student_dtype == WD_BF16) return false;
-        o->mixed_precision = "bf16";
-        m->student_dtype = WD_BF16;
-    }
-    if (c->checkpointing) {
-        if (m->checkpointing) return false;
-        o->gradient_checkpointing = m->checkpointing = true;
-    }
-    if (c->small_replay) {
-        if (m->replay <= SMALL_REPLAY && !c->off_policy) return false;
-        if (m->replay > SMALL_REPLAY) o->target_replay = m->replay = SMALL_REPLAY;
-    }
-    if (c->off_policy) {
-        if (!(m->trajectory.on_policy_share > 0)) return false;
-        o->on_policy_share = m->trajectory.on_policy_share = 0;
-    }
-    for (int i = 0; i < c->halvings; i++) {
-        if (m->batch % 2) return false;
-        o->batch_size = m->batch /= 2;
-        o->gradient_accumulation_steps = m->accumulation *= 2;
-    }
-    return true;
-}
 
 /* Whether an earlier strategy has the same placement: gpu0 and gpu, or sequential and gpu if the
  * first device is large enough. */
@@ -145,13 +89,13 @@ typedef struct attempt {
 } attempt;
 
 /* Logs the suggestions with one set of changes, at most `most`; returns their number. */
-static int say_suggestions(const wd_train_plan *plan, attempt *a, const change *c, size_t below,
-                           int most)
+static int say_suggestions(const wd_train_plan *plan, attempt *a, const wd_memory_change *c,
+                           size_t below, int most)
 {
     int order[WD_STRATEGY_auto], count = 0, said = 0;
     const wd_strategy_plan *all;
     wd_train_options given = a->setup.given;
-    if (!apply(&given, &a->setup.trainer.machine, c)) return 0;
+    if (!wd_memory_change_apply(&given, &a->setup.trainer.machine, c)) return 0;
     if (wd_train_plan_open_like(&a->plan, &a->setup, plan, NULL) != WD_OK) return 0;
     if (wd_planner_all(&all, a->plan.planner, NULL) == WD_OK)
         sort_fitting(order, &count, &a->plan, all, below);
@@ -170,7 +114,7 @@ static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, i
 /* Logs the suggestions with one set of changes and the map of `plan`, if any; returns their number.
  */
 static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, attempt *a,
-                       const change *c, size_t below, int most)
+                       const wd_memory_change *c, size_t below, int most)
 {
     a->setup = *setup;
     choose_window(&a->setup);
@@ -196,11 +140,11 @@ static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
 static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_t below)
 {
     int said = 0;
-    change c;
+    wd_memory_change c;
     attempt *a;
     if (wd_alloc((void **)&a, 1, sizeof *a, "a plan", NULL) != WD_OK) return 0;
     const bool both = plan->map.given && leave_map_out(&a->plain, plan, setup) == WD_OK;
-    for (int n = 0; said < SUGGESTIONS_MAX && nth_change(&c, n); n++) {
+    for (int n = 0; said < SUGGESTIONS_MAX && wd_memory_change_at(&c, n); n++) {
         said += say_changed(plan, setup, a, &c, below, SUGGESTIONS_MAX - said);
         if (both) said += say_changed(&a->plain, setup, a, &c, below, SUGGESTIONS_MAX - said);
     }

@@ -1,0 +1,78 @@
+/* A run that nearly fits on a device is told what lets it fit, where that makes it much faster. */
+#include "program.h"
+
+static wd_program program;
+
+/* Plans A14B's teacher and student for one device with so much memory, and with these options. */
+static void plan_with(const char *gib, const char *const *options)
+{
+    char devices[96];
+    const char *arguments[40] = {"plan",
+                                 "--teacher_preset",
+                                 "wan2.2-a14b",
+                                 "--teacher_dtype",
+                                 "bfloat16",
+                                 "--mixed_precision",
+                                 "bf16",
+                                 "--batch_size",
+                                 "16",
+                                 "--student_steps",
+                                 "4",
+                                 "--trajectory_steps",
+                                 "8",
+                                 "--gradient_checkpointing",
+                                 "--host_memory",
+                                 "64GiB",
+                                 "--devices",
+                                 devices};
+    int n = 18;
+    snprintf(devices, sizeof devices, "sim:%sGiB@link=25GB/s,compute=150TFLOP/s,cpu=2TFLOP/s", gib);
+    while (*options) arguments[n++] = *options++;
+    wd_program_run_(&program, arguments);
+    wd_program_succeeded(&program);
+}
+
+static const char warning[] = "cpu is the fastest strategy that fits, and takes ";
+
+static void what_is_much_faster_is_named(void **state)
+{
+    (void)state;
+    static const char *const none[] = {NULL};
+    const char *added[8] = {NULL};
+    int n = 0;
+    plan_with("22", none);
+    assert_non_null(strstr(program.out, "* cpu "));
+    char *said = strstr(program.err, warning), *add = said ? strstr(said, "Add --") : NULL;
+    assert_non_null(add);
+    char *end = strstr(add, ": the run then takes ");
+    assert_non_null(end);
+    assert_non_null(strstr(end, ", with offload"));
+    *end = 0;
+    for (char *word = strtok(add + strlen("Add "), " "); word && n < 7; word = strtok(NULL, " "))
+        added[n++] = strdup(word);
+    plan_with("22", added);
+    assert_non_null(strstr(program.out, "* offload "));
+    assert_null(strstr(program.err, "fastest strategy that fits"));
+    for (int i = 0; i < n; i++) free((void *)(uintptr_t)added[i]);
+}
+
+static void nothing_is_said_without_need(void **state)
+{
+    (void)state;
+    static const char *const none[] = {NULL};
+    static const char *const asked[] = {"--teacher_device_strategy", "cpu", NULL};
+    plan_with("24", none);
+    assert_non_null(strstr(program.out, "* offload "));
+    assert_null(strstr(program.err, "fastest strategy that fits"));
+    plan_with("22", asked);
+    assert_null(strstr(program.err, "fastest strategy that fits"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_much_faster_is_named),
+        cmocka_unit_test(nothing_is_said_without_need),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
