@@ -164,7 +164,8 @@ static wd_status plan_samples(wd_memory_plan *out, wd_machine *machine,
     wd_plan_add(out, "samples on the way", WD_PLAN_SAMPLING, WD_PLAN_HOST,
                 (size_t)(wd_memory_peak() - wd_memory_held()));
     out->sheet = wd_samples_last_work(samples);
-    out->sheet.student *= (double)options->steps / SAMPLE_STEPS;
+    if (!machine->options.trajectory.student_steps) /* else it makes its own number of steps */
+        out->sheet.student *= (double)options->steps / SAMPLE_STEPS;
     for (int d = 0; d < devices->count; d++) {
         wd_device *device = devices->device[d];
         const int place = wd_plan_place(devices, d);

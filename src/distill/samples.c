@@ -198,7 +198,7 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
     if (is_writer(s) && !wd_device_is_dry(device))
         g.progress = wd_progress_begin(
             student ? "drawing the student's samples" : "drawing the teacher's samples", "step", 0,
-            (s->options.count + group_max - 1) / group_max * s->options.steps);
+            (s->options.count + group_max - 1) / group_max * schedule->steps);
     for (g.first = 0; g.first < s->options.count; g.first += g.count) {
         int64_t left = s->options.count - g.first;
         g.count = left < group_max ? left : group_max;
