@@ -2,6 +2,8 @@
  * same timestep. */
 #include "api/painter.h"
 
+#include <string.h>
+
 #include "api/run.h"
 #include "core/memory.h"
 #include "core/progress.h"
@@ -66,6 +68,21 @@ static wd_status open_sweep(wd_painter *p, wd_err *err)
     return wd_sweep_open(&p->sweep, &sweep, p->residency, &p->queue, err);
 }
 
+/* A model is kept as a whole on one device. */
+static wd_status say_too_large(const wd_painter *p, wd_err *err)
+{
+    char cause[sizeof err->message];
+    const bool is_host = wd_device_traits(p->device)->reads_host;
+    const bool is_small = p->options.dtype == WD_BF16;
+    if (!err || (is_host && is_small)) return WD_OUT_OF_MEMORY;
+    memcpy(cause, err->message, sizeof cause);
+    return wd_fail(err, WD_OUT_OF_MEMORY,
+                   "%s does not fit on %s, where all its experts are kept: %s. Use %s%s%s",
+                   p->options.pipeline->path, wd_device_name(p->device), cause,
+                   is_small ? "" : "--dtype bfloat16", is_small || is_host ? "" : ", or ",
+                   is_host ? "" : "--device cpu");
+}
+
 static wd_status open_parts(wd_painter *p, wd_err *err)
 {
     const wd_painter_options *o = &p->options;
@@ -91,6 +108,7 @@ wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, w
     p->batch = options->batch_max ? options->batch_max : BATCH_MAX;
     if (p->batch > options->embeds->count) p->batch = options->embeds->count;
     wd_status status = open_parts(p, err);
+    if (status == WD_OUT_OF_MEMORY) say_too_large(p, err);
     if (status != WD_OK)
         wd_painter_close(p);
     else

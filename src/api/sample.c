@@ -4,8 +4,9 @@
  * latents, a batch at a time -> pictures, a group at a time -> PNG files and a contact sheet. With
  * --trace the results of all stages are written, to compare them with a reference.
  *
- * Defaults are those of diffusers' WanPipeline, except that a student of this program, which has
- * learnt guided velocities, is sampled with guidance 1. */
+ * Guidance and negative prompt are by default those that the model's authors recommend, as in
+ * `train` and `eval`. A student of this program, which has learnt guided velocities, is sampled
+ * with guidance 1. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -97,9 +98,11 @@ static wd_status choose_guidance(job *j, wd_err *err)
                        "--guidance_scale_2: %s has no boundary_ratio, so there is no low-noise "
                        "expert; leave it out",
                        j->pipeline.path);
-    j->guidance_scale[0] = isnan(o->guidance_scale) ? student ? 1 : 5 : o->guidance_scale;
-    if (student) wd_export_warn_of_guidance(j->pipeline.path, j->guidance_scale[0]);
-    j->guidance_scale[1] = isnan(o->guidance_scale_2) ? j->guidance_scale[0] : o->guidance_scale_2;
+    double *scale = j->guidance_scale;
+    for (int e = 0; e < 2; e++) scale[e] = student ? 1 : j->pipeline.guidance_scale[e];
+    if (!isnan(o->guidance_scale)) scale[0] = scale[1] = o->guidance_scale;
+    if (!isnan(o->guidance_scale_2)) scale[1] = o->guidance_scale_2;
+    if (student) wd_export_warn_of_guidance(j->pipeline.path, scale[0]);
     return WD_OK;
 }
 
@@ -298,8 +301,9 @@ static wd_status run(job *j, wd_err *err)
     WD_TRY(choose(j, err));
     WD_TRY(wd_merged_open(&j->merged, &j->pipeline, j->dtype, err));
     WD_TRY(prepare_latents(j, err));
-    WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count,
-                                 o->negative_prompt, j->tokens, j->dtype, err));
+    const char *negative = o->negative_prompt ? o->negative_prompt : j->pipeline.negative_prompt;
+    WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count, negative,
+                                 j->tokens, j->dtype, err));
     WD_TRY(wd_text_cache_encode(j->embeds.cache, j->run.queue, err));
     WD_TRY(paint(j, err));
     WD_TRY(decode(j, err));

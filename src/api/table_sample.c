@@ -22,7 +22,9 @@ static const wd_option sample_table[] = {
     {WD_FIELD(prompt), .type = WD_OPTION_TEXTS, .default_text = "", .metavar = "TEXT",
      .group = "Pictures", .help = "Prompts on the command line, instead of a file"},
     {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Pictures",
-     .help = "Prompt from which guidance leads away"},
+     .help =
+         "Prompt from which guidance leads away; default: for Wan's own models the one of their "
+         "authors, else none"},
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
     {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Pictures",
@@ -35,9 +37,11 @@ static const wd_option sample_table[] = {
     {WD_INT_LINE(steps, "0", 0, 1000), .group = "Sampling",
      .help = "Sampling steps; 0: what the model's card says, else 20"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Sampling",
-     .help = "Guidance; 1: none. Default: 1 for a student of this program, else 5"},
+     .help = "Guidance; 1: none. Default: 1 for a student of this program, else what the model's "
+             "authors recommend: 4 for Wan2.2-A14B, else 5"},
     {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Sampling",
-     .help = "Guidance of the low-noise expert; default: GUIDANCE_SCALE"},
+     .help = "Guidance of the low-noise expert; default: GUIDANCE_SCALE, and without it 3 for "
+             "Wan2.2-A14B, else 5"},
     {WD_CHOICE_LINE(scheduler, "", "unipc", "euler"), .group = "Sampling",
      .help = "Scheduler; default: the model's"},
     {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Sampling",
