@@ -148,7 +148,7 @@ static void other_phases_are_refused(void **state)
     o.resume = path_of(from, "whole", "/checkpoints/step-00000008");
     o.machine.phases.count = 1;
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
-    assert_non_null(strstr(err.message, "in phase 2 of its recipe"));
+    assert_non_null(strstr(err.message, "recipe \"velocity,chord\" and is to be resumed with"));
     o.machine.phases = two;
     o.machine.trajectory.student_steps = 4;
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);

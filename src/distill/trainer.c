@@ -107,6 +107,20 @@ static wd_status find_phase(wd_trainer *t, wd_err *err)
     return status;
 }
 
+/* A run must have steps left for the phases that have not begun. */
+static wd_status check_phases_left(const wd_trainer *t, wd_err *err)
+{
+    const wd_trainer_options *o = t->options;
+    const int left = o->machine.phases.count - 1 - t->phase.phase;
+    if (!o->steps || left <= 0 || o->steps - t->step >= left) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s: the run has made %" PRId64
+                   " steps, and its recipe has a phase that has not "
+                   "begun: expected a run of more steps than these, found %" PRId64
+                   " (--num_steps or --num_epochs)",
+                   o->resume, t->step, o->steps);
+}
+
 /* Goes on where a checkpoint ends. */
 static wd_status resume(wd_trainer *t, wd_err *err)
 {
@@ -117,7 +131,9 @@ static wd_status resume(wd_trainer *t, wd_err *err)
     WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
     WD_TRY_OUT(wd_machine_load(t->machine, &checkpoint, err));
     t->step = t->first_step = t->whole_from = checkpoint.step;
-    if (wd_trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
+    status = check_phases_left(t, err);
+    if (status == WD_OK && wd_trainer_writes(t))
+        wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
     wd_checkpoint_close(&checkpoint);
     return status;
@@ -227,7 +243,8 @@ static wd_status draw_sheet(wd_trainer *t, wd_err *err)
 static wd_status run_step(wd_trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
-    wd_watch_step(o->watch, t->step, o->step_s_max);
+    const bool is_first = t->step == t->phase.step;
+    wd_watch_step(o->watch, t->step, o->step_s_max + (is_first ? o->first_s : 0));
     t->machine->progress = wd_trainer_progress(t);
     double lr = wd_lr_at(&o->lr, t->step - t->phase.step, t->machine->progress);
     t->machine->pauses = next_is_saved(t);
@@ -307,9 +324,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     const double seconds = wd_trainer_elapsed_s(&t);
     const bool untouched = interrupted && t.step == t.first_step;
     if (!untouched) WD_TRY_OUT(finish(&t, interrupted, err));
-    const wd_machine_options *m = &options->machine;
     *out = (wd_trainer_result){.steps = t.step,
-                               .samples = t.step * wd_machine_step_samples(m),
                                .targets = wd_machine_targets(t.machine),
                                .loss = wd_trainer_mean_loss(&t),
                                .seconds = seconds,

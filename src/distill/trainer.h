@@ -41,11 +41,13 @@ typedef struct wd_trainer_options {
     void *stop_context;
     wd_watch *watch;   /* is informed of every step; NULL: none */
     double step_s_max; /* the watch ends a job whose step takes longer */
+    double first_s;    /* the first step of a phase may take so much longer: it makes the targets of
+                        * the first samples */
 } wd_trainer_options;
 
 /* How a run ended, and what it did. */
 typedef struct wd_trainer_result {
-    int64_t steps, samples, targets;
+    int64_t steps, targets;
     double loss;    /* mean of the last hundred steps since it was resumed; NaN: there were none */
     double seconds; /* of training */
     bool interrupted;

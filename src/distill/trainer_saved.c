@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "core/log.h"
 
 /* Of the teacher beside its weights. Its scheduler says in which timesteps states are given to it:
@@ -48,6 +49,17 @@ static json_t *chords_of(const wd_machine_options *m)
                      (json_int_t)t->on_policy_every);
 }
 
+/* The names of the run's recipes: "velocity,chord". */
+static const char *recipe_of(char out[WD_PHASES_TEXT], const wd_machine_options *m)
+{
+    size_t n = 0;
+    if (!m->phases.count) return m->recipe->name;
+    for (int i = 0; i < m->phases.count; i++)
+        n = wd_append(out, WD_PHASES_TEXT, n, "%s%s", i ? "," : "",
+                      m->phases.phase[i].recipe->name);
+    return out;
+}
+
 wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *err)
 {
     const wd_machine_options *m = &o->machine;
@@ -61,8 +73,10 @@ wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *er
         "teacher_dtype", wd_dtype_option_name(teacher_dtype), "teacher_key", o->teacher_key,
         "teacher", teacher_of(m->teacher), "text_encoder_key", o->text_encoder_key,
         "negative_prompt", o->negative_prompt, "prompts_key", o->prompts_key);
+    char recipe[WD_PHASES_TEXT];
     json_t *chords = chords_of(m);
-    const bool failed = !*out || !chords || json_object_update(*out, chords);
+    const bool failed = !*out || !chords || json_object_update(*out, chords) ||
+                        json_object_set_new(*out, "recipe", json_string(recipe_of(recipe, m)));
     json_decref(chords);
     if (failed) {
         json_decref(*out);
@@ -240,10 +254,10 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     json_t *run = NULL, *now = NULL;
     WD_TRY_OUT(wd_checkpoint_read_run(&run, options->resume, err));
     const wd_json_reader r = {.object = run, .where = options->resume};
-    WD_TRY_OUT(check_stream(options, r, err));
     WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
     WD_TRY_OUT(wd_trainer_facts(&now, options, err));
     WD_TRY_OUT(compare(run, now, "", options->resume, err));
+    WD_TRY_OUT(check_stream(options, r, err));
     status = compare_kernels(run, options, err);
 out:
     json_decref(now);
