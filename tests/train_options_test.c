@@ -1,6 +1,7 @@
 /* What options of `wandistiller train` mean for a whole run: what its run.json keeps of them, and
  * that those which never change the student do not. */
 #include "runs.h"
+#include "teacher_copy.h"
 #include "workflow_check.h"
 
 #include "wan/pipeline.h"
@@ -359,7 +360,7 @@ static void blocks_begin_where_the_student_leads(void **state)
     wd_program_succeeded(&program);
     wd_program_run(&program, RUN("led-on"), few[0], few[1], few[2], "0.5", at[0], at[1], at[2],
                    at[3], "--num_steps", "6", "--resume", "auto");
-    wd_program_refused(&program, WD_MISMATCH, "on_policy_share 1 and is to be resumed with 0.5");
+    wd_program_refused(&program, WD_MISMATCH, "on_policy_share 1.0 and is to be resumed with 0.5");
     wd_program_run(&program, RUN("led-on"), few[0], few[1], few[2], few[3], at[0], at[1], at[2],
                    at[3], "--num_steps", "6", "--resume", "auto");
     wd_program_succeeded(&program);
@@ -374,7 +375,7 @@ static void blocks_begin_where_the_student_leads(void **state)
     wd_program_refused(&program, WD_MISMATCH, "on_policy_share 0.0 and is to be resumed with 1.0");
     wd_program_run(&program, RUN("never"), "--student_steps", "1", few[2], few[3]);
     wd_program_refused(&program, WD_INVALID_ARGUMENT,
-                       "--on_policy_share 1: expected --student_steps of 2 and more, found 1");
+                       "--on_policy_share: expected --student_steps of 2 and more, found 1");
     wd_program_run(&program, RUN("never"), few[2], few[3]);
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--student_steps of 2 and more, found 0");
 }
@@ -453,7 +454,17 @@ static void both_phases_in_one_command(void **state)
     assert_same_weights("both", "parts");
     wd_program_run(&program, RUN("parts"), "--recipe", "chord", "--student_steps", "2",
                    "--num_steps", "8", "--resume", "auto");
-    wd_program_refused(&program, WD_MISMATCH, "in phase 2 of its recipe");
+    wd_program_refused(&program, WD_MISMATCH,
+                       "begun with recipe \"velocity,chord\" and is to be resumed with \"chord\"");
+    wd_program_run(&program, RUN("short"), both[0], both[1], both[2], both[3], "--num_steps", "6",
+                   "--stop_at_step", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("short"), both[0], both[1], both[2], both[3], "--num_steps", "2",
+                   "--resume", "auto");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "a phase that has not begun");
+    wd_program_run(&program, RUN("short"), both[2], both[3], "--num_steps", "6", "--resume",
+                   "auto");
+    wd_program_refused(&program, WD_MISMATCH, "is to be resumed with \"chord\"");
     wd_program_run(&program, RUN("never"), "--recipe", "velocity,chord");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--recipe velocity,chord with --student_ste");
     wd_program_run(&program, RUN("never"), "--recipe", "chord,velocity", "--student_steps", "2");
@@ -461,6 +472,36 @@ static void both_phases_in_one_command(void **state)
     wd_program_run(&program, RUN("never"), "--recipe", "velocity,chord", "--student_steps", "2",
                    "--num_steps", "1");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "each of its 2 phases, found a run of 1");
+}
+
+/* Targets that are used once are not kept, and a run of too many steps is no run of few. */
+static void what_options_do_not_say_fits_them(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN("once"), "--num_steps", "2", "--target_reuse", "1");
+    wd_program_succeeded(&program);
+    json_t *run = run_json("once");
+    assert_int_equal(number_of(run, "resolved", "target_replay"), 1);
+    json_decref(run);
+    wd_program_run(&program, RUN("never"), "--batch_size", "1", "--num_epochs",
+                   "900000000000000");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--num_epochs 900000000000000: expected");
+}
+
+/* The grid of a student of few steps is one of schedulers with 1,000 timesteps. */
+static void timesteps_are_a_thousand(void **state)
+{
+    (void)state;
+    static const char few[] = "{\"_class_name\": \"UniPCMultistepScheduler\", \"flow_shift\": 3, "
+                              "\"num_train_timesteps\": 500, \"prediction_type\": "
+                              "\"flow_prediction\", \"use_flow_sigmas\": true}";
+    wd_err err;
+    char other[WD_PATH_MAX];
+    wd_test_copy_teacher(other, "other");
+    const char *file = wd_test_in(other, "scheduler/scheduler_config.json");
+    wd_test_ok(wd_file_write(file, few, sizeof few - 1, &err), &err);
+    wd_program_run(&program, RUN("never"), "--teacher_path", other, "--student_steps", "2");
+    wd_program_refused(&program, WD_UNSUPPORTED, "num_train_timesteps 1000, found 500");
 }
 
 /* The teacher is asked at given noise levels, without guidance; the student's flow shift follows.
@@ -529,13 +570,20 @@ static void few_steps_divide_the_trajectorys(void **state)
     wd_program_run(&program, RUN("never"), "--student_steps", "6", "--chords", "1",
                    "--on_policy_share", "1");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected --chords of 2 and more, found 1");
+    wd_program_run(&program, RUN("never"), "--on_policy_end", "0.5");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--on_policy_end: expected --student_steps of 2 and more, found 0");
+    wd_program_run(&program, RUN("never"), "--student_steps", "1", "--on_policy_every", "5");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "found 1: leave --on_policy_every out");
     wd_program_run(&program, RUN("never"), "--student_steps", "6");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "found 6: add --chords 2");
     wd_program_run(&program, RUN("never"), "--student_steps", "3");
     wd_program_refused(&program, WD_INVALID_ARGUMENT,
                        "expected a divisor of the trajectory's 4 steps (--trajectory_steps)");
     wd_program_run(&program, RUN("never"), "--student_steps", "1", "--trajectory_steps", "65");
-    wd_program_refused(&program, WD_INVALID_ARGUMENT, "at least the 64th part, found 1");
+    wd_program_refused(
+        &program, WD_INVALID_ARGUMENT,
+        "--student_steps 1: expected at least a 64th part of the trajectory's 65 steps");
     wd_program_run(&program, RUN("never"), "--init_student", wd_test_path("nothing"));
     wd_program_refused(&program, WD_NOT_FOUND, "nothing");
     wd_program_run(&program, RUN("velocity"), "--num_steps", "4", "--student_steps", "2",
@@ -556,6 +604,8 @@ int main(void)
         cmocka_unit_test(trajectories_are_paired),
         cmocka_unit_test(options_of_another_optimizer_are_refused),
         cmocka_unit_test(both_phases_in_one_command),
+        cmocka_unit_test(what_options_do_not_say_fits_them),
+        cmocka_unit_test(timesteps_are_a_thousand),
         cmocka_unit_test(the_teacher_is_asked_at_given_levels),
         cmocka_unit_test(steps_may_be_more_than_chords),
         cmocka_unit_test(few_steps_divide_the_trajectorys),

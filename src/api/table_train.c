@@ -3,6 +3,7 @@
 
 #include "api/tables.h"
 #include "teacher/strategy.h"
+#include "wan/schedule.h"
 
 #define OPTIONS wd_train_options
 
@@ -101,11 +102,14 @@ static const wd_option table[] = {
      .help = "Number of the teacher's trajectories that advance at the same time, staggered"},
     {WD_INT_LINE(trajectory_steps, "16", 1, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Steps of a trajectory from noise to picture"},
-    {WD_INT_LINE(student_steps, "0", 0, 63), .group = "Objective", .flags = WD_OPTION_STUDENT,
+    {WD_INT_LINE(student_steps, "0", 0, WD_SCHEDULE_FEW_STEPS_MAX), .group = "Objective",
+     .flags = WD_OPTION_STUDENT,
      .help = "Number of sampling steps that the student is made for: in each it learns to do "
-             "TRAJECTORY_STEPS / STUDENT_STEPS steps of the teacher (but see CHORDS); 0: it learns "
-             "the teacher's velocities, and is sampled in as many steps as the teacher"},
-    {WD_INT_LINE(chords, "0", 0, 63), .group = "Objective", .flags = WD_OPTION_STUDENT,
+             "TRAJECTORY_STEPS / STUDENT_STEPS steps of the teacher, so it must divide "
+             "TRAJECTORY_STEPS (but see CHORDS); 0: it learns the teacher's velocities, and is "
+             "sampled in as many steps as the teacher"},
+    {WD_INT_LINE(chords, "0", 0, WD_SCHEDULE_FEW_STEPS_MAX), .group = "Objective",
+     .flags = WD_OPTION_STUDENT,
      .help = "Number of straight pieces of a trajectory, along each of which the student makes "
              "STUDENT_STEPS / CHORDS steps; 0: STUDENT_STEPS. A student of 20 steps learns more "
              "from 4 chords than from 20, and can be sampled in 4 steps, too"},
@@ -119,8 +123,9 @@ static const wd_option table[] = {
              "of the steps, or of the time; default: chord with STUDENT_STEPS, else velocity"},
     {WD_FLOAT_LINE(on_policy_share, "", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Share of the trajectories whose blocks begin where the student's own steps lead, as "
-             "they do when it is sampled; the teacher goes on from there. Needs STUDENT_STEPS, "
-             "and CHORDS where it is given, of 2 and more; default: then 1, else 0"},
+             "they do when it is sampled; the teacher goes on from there. Needs STUDENT_STEPS of 2 "
+             "and more, and so many CHORDS where they are given. Default: 1 where that is so, else "
+             "0"},
     {WD_FLOAT_LINE(on_policy_end, "1", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "ON_POLICY_SHARE has an effect until this share of the training on chords is over. "
              "With less than 1 pictures of one prompt differ more (docs/recipe.md)"},
@@ -132,9 +137,10 @@ static const wd_option table[] = {
              "in a long training try 0.35 (docs/which-recipe.md). Needs STUDENT_STEPS; twice the "
              "steps of a trajectory must divide TRAJECTORIES"},
     {WD_INT_LINE(target_reuse, "0", 0, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "How often the student trains on each target, on average: a velocity of the teacher, "
-             "or a chord, which STUDENT_STEPS asks for; 0: twice, and a chord as many times more "
-             "often as it takes velocities"},
+     .help =
+         "How often the student trains on each target, on average: a velocity of the teacher, "
+         "or a chord, which STUDENT_STEPS asks for; 0: 2 for a velocity, and 2 N for a chord that "
+         "is made of N velocities"},
     {WD_INT_LINE(target_replay, "0", 0, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Number of latest targets from which repeated ones are drawn; 0: as many as 512 MiB "
              "hold, at least 1024 and at most 8192"},
@@ -180,12 +186,12 @@ static const wd_option table[] = {
              "more: it is AdamW with a second, slow moving average of the gradients, and takes 4 "
              "more bytes for each of the student's weights"},
     {WD_FLOAT_LINE(ademamix_alpha, "5", 0, 100), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help = "AdEMAMix's weight of the slow average at the end of the run; it begins at 0"},
+     .help = "AdEMAMix's weight of the slow average at the end of the run, or of each phase of "
+             "RECIPE; it begins at 0"},
     {WD_FLOAT_LINE(ademamix_beta3, "0.999", 0, 0.9999999), .group = "Training",
      .flags = WD_OPTION_STUDENT,
-     .help =
-         "Decay of AdEMAMix's slow average at the end of the run; it begins at ADAM_BETA1. 0.999 "
-         "averages over 1,000 steps, which should be a small part of the run"},
+     .help = "Decay of AdEMAMix's slow average at the same time; it begins at ADAM_BETA1. 0.999 "
+             "averages over 1,000 steps, which should be a small part of the run"},
     {WD_FLOAT_LINE(weight_decay, "0", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Decoupled weight decay of both optimisers"},
     {WD_FLOAT_LINE(adam_beta1, "0.9", 0, 0.999999), .group = "Training", .flags = WD_OPTION_STUDENT,

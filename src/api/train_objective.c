@@ -7,6 +7,7 @@
 
 #include "api/trajectory_sigmas.h"
 #include "distill/chord.h"
+#include "wan/schedule.h"
 
 /* Values for open options: see docs/recipe.md. */
 enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2, VELOCITY_REUSE = 2 };
@@ -52,29 +53,38 @@ static wd_status resolve_chords(wd_train_options *o, wd_err *err)
                        "--chords: expected a divisor of --student_steps, which is %" PRId64
                        ", found %" PRId64,
                        o->student_steps, o->chords);
-    if (steps % o->chords == 0 && steps / o->chords <= WD_CHORD_STEPS_MAX) return WD_OK;
+    const char *option = given ? "--chords" : "--student_steps";
+    if (steps / o->chords > WD_CHORD_STEPS_MAX)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s %" PRId64 ": expected at least a %dth part of the trajectory's %" PRId64
+                       " steps (%s)",
+                       option, o->chords, WD_CHORD_STEPS_MAX, steps, steps_option(o));
+    if (steps % o->chords == 0) return WD_OK;
     const int64_t both = common_divisor(steps, o->student_steps);
     char advice[64] = "";
     if (both > 1 && steps / both <= WD_CHORD_STEPS_MAX)
         snprintf(advice, sizeof advice, ": %s --chords %" PRId64, given ? "use" : "add", both);
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "%s: expected a divisor of the trajectory's %" PRId64
-                   " steps (%s), of which it is at least the %dth part, found %" PRId64 "%s",
-                   given ? "--chords" : "--student_steps", steps, steps_option(o),
-                   WD_CHORD_STEPS_MAX, o->chords, advice);
+                   " steps (%s), found %" PRId64 "%s",
+                   option, steps, steps_option(o), o->chords, advice);
 }
 
 /* With one chord no block begins where the student's own step leads. */
 static wd_status resolve_on_policy(wd_train_options *o, wd_err *err)
 {
+    const wd_train_options usual = wd_train_defaults();
+    const char *option = o->on_policy_share > 0                        ? "--on_policy_share"
+                         : o->on_policy_end != usual.on_policy_end     ? "--on_policy_end"
+                         : o->on_policy_every != usual.on_policy_every ? "--on_policy_every"
+                                                                       : NULL;
+    if (option && o->chords < 2)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s: expected %s of 2 and more, found %" PRId64 ": leave %s out", option,
+                       o->student_steps > 1 ? "--chords" : "--student_steps", o->chords, option);
     if (isnan(o->on_policy_share)) o->on_policy_share = o->chords > 1;
     if (!(o->on_policy_end > 0)) o->on_policy_share = 0;
-    if (!(o->on_policy_share > 0) || o->chords > 1) return WD_OK;
-    return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "--on_policy_share %g: expected %s of 2 and more, found %" PRId64
-                   ": leave --on_policy_share out",
-                   o->on_policy_share, o->student_steps > 1 ? "--chords" : "--student_steps",
-                   o->chords);
+    return WD_OK;
 }
 
 /* Only chords have a gain, and their trajectories are in pairs. */
@@ -134,11 +144,24 @@ static int64_t usual_replay(int64_t state_count)
     return fit < REPLAY_MIN ? REPLAY_MIN : fit > REPLAY_MAX ? REPLAY_MAX : fit;
 }
 
+/* The student's scheduler has WD_SCHEDULE_TIMESTEPS of them, as all published models have. */
+static wd_status check_timesteps(const wd_train_setup *s, wd_err *err)
+{
+    const int64_t found = s->teacher.scheduler.num_train_timesteps;
+    if (!s->options.student_steps || found == WD_SCHEDULE_TIMESTEPS) return WD_OK;
+    return wd_fail(
+        err, WD_UNSUPPORTED,
+        "--student_steps: expected a teacher whose scheduler has num_train_timesteps %d, "
+        "found %" PRId64 " in %s: leave --student_steps out",
+        WD_SCHEDULE_TIMESTEPS, found, s->teacher.path);
+}
+
 wd_status wd_train_objective_resolve(wd_train_setup *s, wd_err *err)
 {
     wd_train_options *o = &s->options;
     WD_TRY(resolve_sigmas(s, err));
     WD_TRY(resolve_chords(o, err));
+    WD_TRY(check_timesteps(s, err));
     WD_TRY(resolve_on_policy(o, err));
     WD_TRY(check_diversity_gain(o, err));
     WD_TRY(resolve_phases(s, err));
@@ -162,9 +185,11 @@ wd_status wd_train_objective_resolve(wd_train_setup *s, wd_err *err)
                                   .width = o->width / wd_pipeline_vae_scale(&s->teacher)};
     const int64_t fit = TOKENS_PER_BATCH / wd_dit_tokens(&s->student.dit, &picture);
     if (!o->batch_size) o->batch_size = fit > BATCH_MIN ? fit : BATCH_MIN;
-    if (!o->target_replay)
+    if (!o->target_replay) /* a target that is used once is never drawn again */
         o->target_replay =
-            usual_replay(s->student.dit.in_channels * picture.height * picture.width);
+            o->target_reuse == 1
+                ? 1
+                : usual_replay(s->student.dit.in_channels * picture.height * picture.width);
     if (isnan(o->lr)) o->lr = LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
     if (o->teacher_window > o->trajectories) o->teacher_window = o->trajectories;
     return WD_OK;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/parts.h"
+#include "api/tables.h"
 #include "api/train_objective.h"
 #include "api/train_prompts.h"
 #include "core/host.h"
@@ -96,6 +97,11 @@ static wd_status resolve_length(wd_train_setup *s, wd_err *err)
     wd_train_options *o = &s->options;
     const int64_t per_epoch = wd_train_epoch_steps(s);
     if (!o->num_steps && !o->num_epochs && !(o->max_minutes > 0)) o->num_epochs = EPOCHS_DEFAULT;
+    if ((double)o->num_epochs * (double)per_epoch > WD_INT_MAX)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--num_epochs %" PRId64
+                       ": expected a run of at most %g steps, found %" PRId64 " in each epoch",
+                       o->num_epochs, WD_INT_MAX, per_epoch);
     if (o->num_epochs && per_epoch && (!o->num_steps || o->num_epochs * per_epoch < o->num_steps))
         o->num_steps = o->num_epochs * per_epoch;
     if (!o->sample_interval) o->sample_interval = o->num_steps / SHEETS_DEFAULT;
@@ -314,9 +320,9 @@ static wd_status open_student(wd_train_setup *s, wd_err *err)
     if (!first) return wd_student_config_load(&s->student, config, &s->teacher, err);
     WD_TRY(wd_pipeline_open(&s->first, first, err));
     WD_TRY(wd_pipeline_require(&s->first, WD_COMPONENT_TRANSFORMER, err));
-    if (config)
-        WD_TRY(wd_student_config_load(&s->student, config, &s->first, err));
-    else
+    if (config && wd_student_config_load(&s->student, config, &s->first, err))
+        return wd_fail_in(err, "--init_student %s takes the teacher's place here", first);
+    if (!config)
         s->student = (wd_student_config){.dit = s->first.dit,
                                          .image_height = s->first.default_height,
                                          .image_width = s->first.default_width};

@@ -17,15 +17,14 @@ enum { WD_TRAJECTORY_SIGMAS_MAX = 64 };
 
 typedef struct wd_trajectory_options {
     uint64_t seed;
-    int64_t slots;         /* N */
-    int64_t steps;         /* K */
-    int64_t student_steps; /* S; 0: the grids are jittered; else they are even, for chords */
-    int64_t chords;        /* C, of a trajectory (chord.h), which divides S and K; 0: S */
-    /* the share of trajectories that go on from the student's own steps (rollouts.h): 0 where
-     * there are less than 2 chords; to which part of a phase, 1 being its end; every how many steps
-     * weights are copied */
-    double on_policy_share, on_policy_end;
-    int64_t on_policy_every;
+    int64_t slots;           /* N */
+    int64_t steps;           /* K */
+    int64_t student_steps;   /* S; 0: velocities are learnt, on grids that are jittered */
+    int64_t chords;          /* C, of a trajectory (chord.h), which divides S and K; 0: S */
+    double on_policy_share;  /* of trajectories, which go on from the student's own steps
+                              * (rollouts.h); 0 where there are fewer than 2 chords */
+    double on_policy_end;    /* the part of a phase after which none does; 1: the whole phase */
+    int64_t on_policy_every; /* steps after which weights are copied for the student's own steps */
     /* above 0: trajectories are in pairs (wd_trajectory_twin), whose chords lead away from each
      * other (chord.h); N must be a multiple of 2 K. 0 where student_steps is 0, whose grids
      * differ */

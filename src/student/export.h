@@ -2,7 +2,8 @@
  *
  * <output>/
  *     transformer/   the student: config.json, safetensors (sharded above 5 GB, with an index)
- *     scheduler/     the teacher's, with the training's flow shift; of chords: Euler's steps
+ *     scheduler/     the teacher's, with the training's flow shift; of chords: UniPC of order 1,
+ *                    which makes Euler's steps (wan/schedule.h)
  *     vae/ text_encoder/ tokenizer/   the teacher's files (student/components.h)
  *     README.md      a model card: how to sample, what it was made of
  *     model_index.json   WanPipeline, one transformer, no boundary_ratio

@@ -20,9 +20,9 @@ typedef enum wd_decay_scope { WD_DECAY_MATRICES, WD_DECAY_ALL } wd_decay_scope;
 
 typedef struct wd_optimizer_options {
     double beta1, beta2, eps;
-    double alpha; /* AdEMAMix: the weight of the slow moments at the end of the run, which must be
-                   * among the parameters' buffers; 0: AdamW */
-    double beta3; /* AdEMAMix: their decay at the end of the run */
+    double alpha; /* AdEMAMix: the weight of the slow moments, which must be among the parameters'
+                   * buffers, at the end of the run, or of each phase; 0: AdamW */
+    double beta3; /* AdEMAMix: their decay at the same time */
     double decay; /* decoupled weight decay; 0: none */
     wd_decay_scope decay_scope;
     double grad_norm_max; /* clipping; 0: none */
@@ -51,7 +51,8 @@ void wd_optimizer_set_steps(wd_optimizer *optimizer, int64_t steps, wd_queue *qu
 enum { WD_OPTIMIZER_RATES = 3 }; /* float values that a step copies to the device */
 
 /* One step with learning rate `lr`; gradients stay as they are. `progress` in [0, 1] is the share
- * of the run's steps, or of its time, that is used up: only AdEMAMix needs it. */
+ * of the run's steps, or of its time, that is used up, or of its phase's: only AdEMAMix needs it.
+ */
 void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue);
 
 /* AdEMAMix's weight and decay of the slow moments at `progress`. The weight grows linearly from 0.

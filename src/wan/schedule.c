@@ -19,7 +19,7 @@ static const double sigma_margin = 1e-6;
 wd_scheduler_config wd_scheduler_of_few_steps(int64_t steps, double flow_shift)
 {
     return (wd_scheduler_config){.kind = WD_SCHEDULER_UNIPC,
-                                 .num_train_timesteps = 1000,
+                                 .num_train_timesteps = WD_SCHEDULE_TIMESTEPS,
                                  .flow_shift = flow_shift,
                                  .solver_order = 1,
                                  .lower_order_final = true,

@@ -9,6 +9,7 @@
 
 enum {
     WD_SCHEDULE_STEPS_MAX = 1000,
+    WD_SCHEDULE_TIMESTEPS = 1000,   /* num_train_timesteps of wd_scheduler_of_few_steps */
     WD_SCHEDULE_FEW_STEPS_MAX = 63, /* of a corrector that is disabled step by step */
     WD_SOLVER_ORDER_MAX = 3
 };
