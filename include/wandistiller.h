@@ -286,10 +286,10 @@ typedef struct wd_sample_options {
     const char *model;   /* pipeline folder or Hub id; required */
     wd_texts prompt;     /* prompts, or ... */
     const char *prompts; /* ... a file, one per line; one of the two is required */
-    const char *negative_prompt;
+    const char *negative_prompt; /* NULL: the authors' for Wan's own models, else none */
     int64_t steps;
-    double guidance_scale;   /* NaN: 1 for a student of this program, else 5 */
-    double guidance_scale_2; /* of the low-noise expert; NaN: guidance_scale */
+    double guidance_scale;   /* NaN: 1 for a student of this program, else the authors' */
+    double guidance_scale_2; /* of the low-noise expert; NaN: guidance_scale, or the authors' */
     uint64_t seed;
     int64_t height, width;       /* pixels; 0: the model's default */
     int64_t max_sequence_length; /* text tokens; 0: min(512, the tokenizer's maximum) */

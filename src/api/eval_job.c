@@ -58,6 +58,7 @@ static wd_status choose_teacher(wd_eval_job *j, wd_err *err)
     double *scale = j->report.teacher.guidance_scale;
     char path[WD_PATH_MAX];
     memcpy(scale, j->pipeline[TEACHER].guidance_scale, 2 * sizeof *scale);
+    j->negative_prompt = j->pipeline[TEACHER].negative_prompt;
     WD_TRY(wd_path_join(path, j->pipeline[STUDENT].path, "run.json", err));
     if (o->student && wd_path_exists(path))
         WD_TRY(wd_json_load(&j->trained, path, err));

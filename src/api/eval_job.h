@@ -18,7 +18,7 @@ typedef struct wd_eval_job {
     wd_run run;
     wd_prompts prompts;
     json_t *trained;             /* run.json of the student; NULL: there is none */
-    const char *negative_prompt; /* NULL: "" */
+    const char *negative_prompt; /* the teacher's */
     int64_t text_tokens;
     int64_t count, height, width, each; /* pictures; latents' size and elements */
     wd_dtype dtype;

@@ -1,10 +1,6 @@
 /* See api/memory_changes.h. */
 #include "api/memory_changes.h"
 
-#include <inttypes.h>
-
-#include "core/append.h"
-
 enum { HALVINGS_MAX = 4, SMALL_REPLAY = 1024 };
 enum { SETS = 8 }; /* combinations of the first three flags */
 
@@ -50,23 +46,4 @@ bool wd_memory_change_apply(wd_train_options *o, wd_machine_options *m, const wd
         o->gradient_accumulation_steps = m->accumulation *= 2;
     }
     return true;
-}
-
-const char *wd_memory_change_text(char out[WD_MEMORY_CHANGE_TEXT], const wd_memory_change *c,
-                                  const wd_train_options *o)
-{
-    const size_t bytes = WD_MEMORY_CHANGE_TEXT;
-    size_t n = 0;
-    *out = 0;
-    if (c->bf16_teacher) n = wd_append(out, bytes, n, " --teacher_dtype bfloat16");
-    if (c->bf16_student) n = wd_append(out, bytes, n, " --mixed_precision bf16");
-    if (c->checkpointing) n = wd_append(out, bytes, n, " --gradient_checkpointing");
-    if (c->halvings)
-        n = wd_append(out, bytes, n,
-                      " --batch_size %" PRId64 " --gradient_accumulation_steps %" PRId64,
-                      o->batch_size, o->gradient_accumulation_steps);
-    if (c->small_replay)
-        n = wd_append(out, bytes, n, " --target_replay %" PRId64, o->target_replay);
-    if (c->off_policy) n = wd_append(out, bytes, n, " --on_policy_share 0");
-    return n ? out + 1 : out;
 }

@@ -4,25 +4,18 @@
 
 #include "distill/machine.h"
 
-/* A set of changes, in the order of their costs. */
+/* A set of changes, in the order of their costs. The last two make a worse student. */
 typedef struct wd_memory_change {
     bool bf16_teacher, bf16_student, checkpointing, small_replay, off_policy;
     int halvings; /* how often the batch is halved and the accumulation doubled */
 } wd_memory_change;
 
 /* Sets *out to set number n; set 0 has no change. Sets with small_replay and then those with
- * off_policy, too, which make a worse student, follow all others. False: there are no more. */
+ * off_policy, too, follow all others. False: there are no more. */
 bool wd_memory_change_at(wd_memory_change *out, int n);
 
 /* Applies the changes to both; false: one of them has no effect on these options. */
 bool wd_memory_change_apply(wd_train_options *options, wd_machine_options *machine,
                             const wd_memory_change *change);
-
-enum { WD_MEMORY_CHANGE_TEXT = 256 };
-
-/* Writes the options that a set of changes has set, such as "--gradient_checkpointing", into `out`;
- * `options` have these changes. Returns `out`. */
-const char *wd_memory_change_text(char out[WD_MEMORY_CHANGE_TEXT], const wd_memory_change *change,
-                                  const wd_train_options *options);
 
 #endif

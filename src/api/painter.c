@@ -51,6 +51,19 @@ wd_status wd_painter_set_steps(wd_painter *p, int64_t steps, wd_err *err)
     return WD_OK;
 }
 
+/* Adds to the message of an allocation that failed what helps where the weights of a model, all of
+ * which are on one device, do not fit there. */
+static wd_status say_too_large(const wd_painter *p, wd_err *err)
+{
+    char cause[sizeof err->message];
+    if (!err || wd_device_traits(p->device)->reads_host) return WD_OUT_OF_MEMORY;
+    memcpy(cause, err->message, sizeof cause);
+    return wd_fail(err, WD_OUT_OF_MEMORY,
+                   "%s does not fit on %s, where all its experts are kept: %s. Use %s--device cpu",
+                   p->options.pipeline->path, wd_device_name(p->device), cause,
+                   p->options.dtype == WD_BF16 ? "" : "--dtype bfloat16, or ");
+}
+
 static wd_status open_sweep(wd_painter *p, wd_err *err)
 {
     const wd_painter_options *o = &p->options;
@@ -64,23 +77,11 @@ static wd_status open_sweep(wd_painter *p, wd_err *err)
     for (int e = 0; e < 2; e++) sweep.guidance_scale[e] = o->guidance_scale[e];
     sweep.text = wd_prompt_embeds_text;
     sweep.text_context = (void *)(uintptr_t)o->embeds;
-    WD_TRY(wd_residency_open_resident(&p->residency, o->pipeline, NULL, o->dtype, p->queue, err));
+    const wd_status status =
+        wd_residency_open_resident(&p->residency, o->pipeline, NULL, o->dtype, p->queue, err);
+    if (status == WD_OUT_OF_MEMORY) return say_too_large(p, err);
+    WD_TRY(status);
     return wd_sweep_open(&p->sweep, &sweep, p->residency, &p->queue, err);
-}
-
-/* A model is kept as a whole on one device. */
-static wd_status say_too_large(const wd_painter *p, wd_err *err)
-{
-    char cause[sizeof err->message];
-    const bool is_host = wd_device_traits(p->device)->reads_host;
-    const bool is_small = p->options.dtype == WD_BF16;
-    if (!err || (is_host && is_small)) return WD_OUT_OF_MEMORY;
-    memcpy(cause, err->message, sizeof cause);
-    return wd_fail(err, WD_OUT_OF_MEMORY,
-                   "%s does not fit on %s, where all its experts are kept: %s. Use %s%s%s",
-                   p->options.pipeline->path, wd_device_name(p->device), cause,
-                   is_small ? "" : "--dtype bfloat16", is_small || is_host ? "" : ", or ",
-                   is_host ? "" : "--device cpu");
 }
 
 static wd_status open_parts(wd_painter *p, wd_err *err)
@@ -108,7 +109,6 @@ wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, w
     p->batch = options->batch_max ? options->batch_max : BATCH_MAX;
     if (p->batch > options->embeds->count) p->batch = options->embeds->count;
     wd_status status = open_parts(p, err);
-    if (status == WD_OUT_OF_MEMORY) say_too_large(p, err);
     if (status != WD_OK)
         wd_painter_close(p);
     else

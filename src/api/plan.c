@@ -1,8 +1,8 @@
 /* `plan` predicts memory and time of a run of `train`, under every strategy, with the set-up and
  * the planner of `train`. It loads nothing, and measures only rates that the options do not state.
  */
+#include "api/advice.h"
 #include "api/device_memory.h"
-#include "api/faster.h"
 #include "api/json_text.h"
 #include "api/plan_svg.h"
 #include "api/plan_text.h"
@@ -88,7 +88,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     if (wd_train_plan_merge_line(line, sizeof line, &where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (options->svg) WD_TRY_OUT(wd_plan_svg_write(options->svg, &table, err));
     WD_TRY_OUT(say(text, &table, options->json, err));
-    wd_faster_warn(&where, s);
+    if (!wd_train_plan_lacks_to_encode(&where)) wd_advice_log(&where, s);
     fits = best.fits && !wd_train_plan_lacks_to_encode(&where);
     if (!fits)
         status = wd_fail(err, WD_DOES_NOT_FIT, "plan: nothing fits; the plan says what is missing");

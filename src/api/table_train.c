@@ -142,8 +142,10 @@ static const wd_option table[] = {
          "or a chord, which STUDENT_STEPS asks for; 0: 2 for a velocity, and 2 N for a chord that "
          "is made of N velocities"},
     {WD_INT_LINE(target_replay, "0", 0, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "Number of latest targets from which repeated ones are drawn; 0: as many as 512 MiB "
-             "hold, at least 1024 and at most 8192"},
+     .help =
+         "Number of latest targets from which repeated ones are drawn; 0: as many as 512 MiB "
+         "hold, at least 1024 and at most 8192. With a TARGET_REUSE of 1 none is repeated, and 1 "
+         "takes least memory"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Guidance of the training targets, so that the student needs none; default: that of "
              "the teacher's authors, 5, for Wan2.2-A14B 4 and 3"},

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/advice.h"
 #include "api/agreement.h"
 #include "api/device_memory.h"
-#include "api/faster.h"
 #include "api/memory_report.h"
 #include "api/options_json.h"
 #include "api/rank_gpus.h"
@@ -87,7 +87,9 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
         wd_log(WD_LOG_WARNING, "%s", line);
     wd_memory_report_plan(plan, devices);
-    wd_faster_warn(where, s);
+    if (!wd_log_rank() && wd_advice_is_slow(where))
+        wd_log(WD_LOG_WARNING, "another strategy would take half the time or less, but lacks "
+                               "memory: `wandistiller plan` with the same options says what helps");
     return wd_suggestions_check(where, plan, s, err);
 }
 

@@ -185,11 +185,9 @@ wd_status wd_train_objective_resolve(wd_train_setup *s, wd_err *err)
                                   .width = o->width / wd_pipeline_vae_scale(&s->teacher)};
     const int64_t fit = TOKENS_PER_BATCH / wd_dit_tokens(&s->student.dit, &picture);
     if (!o->batch_size) o->batch_size = fit > BATCH_MIN ? fit : BATCH_MIN;
-    if (!o->target_replay) /* a target that is used once is never drawn again */
+    if (!o->target_replay)
         o->target_replay =
-            o->target_reuse == 1
-                ? 1
-                : usual_replay(s->student.dit.in_channels * picture.height * picture.width);
+            usual_replay(s->student.dit.in_channels * picture.height * picture.width);
     if (isnan(o->lr)) o->lr = LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
     if (o->teacher_window > o->trajectories) o->teacher_window = o->trajectories;
     return WD_OK;

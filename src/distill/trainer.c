@@ -100,25 +100,11 @@ out:
 static wd_status find_phase(wd_trainer *t, wd_err *err)
 {
     json_t *run;
-    WD_TRY(wd_checkpoint_read_run(&run, t->options->resume, err));
+    WD_TRY(wd_checkpoint_read_run(&run, NULL, t->options->resume, err));
     const wd_json_reader r = {.object = run, .where = t->options->resume};
     const wd_status status = wd_trainer_read_phase(&t->phase, t->options, r, err);
     json_decref(run);
     return status;
-}
-
-/* A run must have steps left for the phases that have not begun. */
-static wd_status check_phases_left(const wd_trainer *t, wd_err *err)
-{
-    const wd_trainer_options *o = t->options;
-    const int left = o->machine.phases.count - 1 - t->phase.phase;
-    if (!o->steps || left <= 0 || o->steps - t->step >= left) return WD_OK;
-    return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "%s: the run has made %" PRId64
-                   " steps, and its recipe has a phase that has not "
-                   "begun: expected a run of more steps than these, found %" PRId64
-                   " (--num_steps or --num_epochs)",
-                   o->resume, t->step, o->steps);
 }
 
 /* Goes on where a checkpoint ends. */
@@ -131,9 +117,7 @@ static wd_status resume(wd_trainer *t, wd_err *err)
     WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
     WD_TRY_OUT(wd_machine_load(t->machine, &checkpoint, err));
     t->step = t->first_step = t->whole_from = checkpoint.step;
-    status = check_phases_left(t, err);
-    if (status == WD_OK && wd_trainer_writes(t))
-        wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
+    if (wd_trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
     wd_checkpoint_close(&checkpoint);
     return status;

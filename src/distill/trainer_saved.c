@@ -210,7 +210,7 @@ static wd_status compare_kernels(const json_t *run, const wd_trainer_options *op
 wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpoint, wd_err *err)
 {
     json_t *run;
-    WD_TRY(wd_checkpoint_read_run(&run, checkpoint, err));
+    WD_TRY(wd_checkpoint_read_run(&run, NULL, checkpoint, err));
     const char *text = json_string_value(json_object_get(run, "text_kernels"));
     snprintf(out, WD_KERNELS_TEXT, "%s", text ? text : "");
     json_decref(run);
@@ -237,11 +237,20 @@ wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *o
     return WD_OK;
 }
 
-/* Whether the stream of samples goes on as it was in the phase in which the run was. */
-static wd_status check_stream(const wd_trainer_options *o, wd_json_reader r, wd_err *err)
+/* Whether the stream of samples goes on as it was in the phase in which the run was at `step`, and
+ * steps are left for the phases that have not begun. */
+static wd_status check_stream(const wd_trainer_options *o, wd_json_reader r, int64_t step,
+                              wd_err *err)
 {
     wd_phase_begin begin;
     WD_TRY(wd_trainer_read_phase(&begin, o, r, err));
+    const int left = o->machine.phases.count - 1 - begin.phase;
+    if (o->steps && left > 0 && o->steps - step < left)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s: the run has made %" PRId64
+                       " steps, and its recipe has a phase that has not begun: expected a run of "
+                       "more steps than these, found %" PRId64 " (--num_steps or --num_epochs)",
+                       r.where, step, o->steps);
     const wd_machine_options machine = wd_machine_of_phase(&o->machine, &begin, 0);
     const wd_status status =
         wd_machine_check_stream(&machine, json_object_get(r.object, "stream"), err);
@@ -251,13 +260,14 @@ static wd_status check_stream(const wd_trainer_options *o, wd_json_reader r, wd_
 wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
 {
     wd_status status;
+    int64_t step;
     json_t *run = NULL, *now = NULL;
-    WD_TRY_OUT(wd_checkpoint_read_run(&run, options->resume, err));
+    WD_TRY_OUT(wd_checkpoint_read_run(&run, &step, options->resume, err));
     const wd_json_reader r = {.object = run, .where = options->resume};
     WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
     WD_TRY_OUT(wd_trainer_facts(&now, options, err));
     WD_TRY_OUT(compare(run, now, "", options->resume, err));
-    WD_TRY_OUT(check_stream(options, r, err));
+    WD_TRY_OUT(check_stream(options, r, step, err));
     status = compare_kernels(run, options, err);
 out:
     json_decref(now);

@@ -295,11 +295,11 @@ wd_status wd_checkpoint_hash(char out[33], const char *path, wd_err *err)
     return wd_file_hash(out, sums, err);
 }
 
-wd_status wd_checkpoint_read_run(json_t **run, const char *path, wd_err *err)
+wd_status wd_checkpoint_read_run(json_t **run, int64_t *step, const char *path, wd_err *err)
 {
-    int64_t step;
+    int64_t unused;
     WD_TRY(check_folder(path, err));
-    return read_state(&step, run, path, err);
+    return read_state(step ? step : &unused, run, path, err);
 }
 
 wd_status wd_checkpoint_open(wd_checkpoint *out, const char *path, wd_err *err)

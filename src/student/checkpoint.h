@@ -61,9 +61,10 @@ typedef struct wd_checkpoint {
 wd_status wd_checkpoint_open(wd_checkpoint *out, const char *path, wd_err *err);
 void wd_checkpoint_close(wd_checkpoint *checkpoint); /* a zeroed one is fine */
 
-/* *run = the caller's JSON of the checkpoint in folder `path`, the caller's to json_decref. No hash
- * is checked: for what must be known of a run before there is memory for it. */
-wd_status wd_checkpoint_read_run(json_t **run, const char *path, wd_err *err);
+/* *run = the caller's JSON of the checkpoint in folder `path`, the caller's to json_decref, and
+ * *step (NULL is allowed) = its step. No hash is checked: for what must be known of a run before
+ * there is memory for it. */
+wd_status wd_checkpoint_read_run(json_t **run, int64_t *step, const char *path, wd_err *err);
 
 /* Fills the networks' buffers (p, and m, v, ema where params have them) and the other tensors (data
  * is written to); names, shapes and dtypes must agree: what does not is named, with both values. An

@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     wd_fuzz_files(names, 4, data, bytes);
     if (!wd_path_exists(wd_fuzz_path(names[2]))) write_sums();
     const char *step = wd_fuzz_path("checkpoints/step-00000002");
-    if (wd_checkpoint_read_run(&run, step, &err) == WD_OK) json_decref(run);
+    if (wd_checkpoint_read_run(&run, NULL, step, &err) == WD_OK) json_decref(run);
     wd_checkpoint_hash(hash, step, &err);
     if (wd_checkpoint_open_latest(&checkpoint, wd_fuzz_path("checkpoints"), &err) == WD_OK)
         wd_checkpoint_close(&checkpoint);

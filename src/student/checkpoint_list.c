@@ -42,7 +42,7 @@ wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err)
         char path[WD_PATH_MAX];
         json_t *run = NULL;
         WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
-        const wd_status read = wd_checkpoint_read_run(&run, path, err);
+        const wd_status read = wd_checkpoint_read_run(&run, NULL, path, err);
         *out = read == WD_OK;
         json_decref(run);
         if (read != WD_OK && !is_damaged(read)) WD_TRY_OUT(read);

@@ -375,7 +375,7 @@ static void test_hostile_state(void **state)
                  "{\"format\": \"wandistiller checkpoint 1\", \"step\": %s, \"run\": {}}",
                  hostile[i]);
         wd_test_ok(wd_file_write(path, text, strlen(text), &err), &err);
-        wd_test_refused(wd_checkpoint_read_run(&run, folder, &err), &err, WD_BAD_FORMAT,
+        wd_test_refused(wd_checkpoint_read_run(&run, NULL, folder, &err), &err, WD_BAD_FORMAT,
                         "\"step\": expected an integer from 0 to 1099511627776");
     }
 }

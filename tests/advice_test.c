@@ -1,4 +1,5 @@
-/* A run that nearly fits on a device is told what lets it fit, where that makes it much faster. */
+/* A run that does not fit, or nearly fits on a device where it would be much faster, is told what
+ * lets it fit. */
 #include "program.h"
 
 static wd_program program;
@@ -29,19 +30,15 @@ static void plan_with(const char *gib, const char *const *options)
     snprintf(devices, sizeof devices, "sim:%sGiB@link=25GB/s,compute=150TFLOP/s,cpu=2TFLOP/s", gib);
     while (*options) arguments[n++] = *options++;
     wd_program_run_(&program, arguments);
-    wd_program_succeeded(&program);
 }
 
-static const char warning[] = "cpu is the fastest strategy that fits, and takes ";
+static const char *const none[] = {NULL};
 
-static void what_is_much_faster_is_named(void **state)
+/* Plans with the options that the warning names, which begins with `warning`. */
+static void follow(const char *gib, const char *warning)
 {
-    (void)state;
-    static const char *const none[] = {NULL};
     const char *added[8] = {NULL};
     int n = 0;
-    plan_with("22", none);
-    assert_non_null(strstr(program.out, "* cpu "));
     char *said = strstr(program.err, warning), *add = said ? strstr(said, "Add --") : NULL;
     assert_non_null(add);
     char *end = strstr(add, ": the run then takes ");
@@ -50,21 +47,40 @@ static void what_is_much_faster_is_named(void **state)
     *end = 0;
     for (char *word = strtok(add + strlen("Add "), " "); word && n < 7; word = strtok(NULL, " "))
         added[n++] = strdup(word);
-    plan_with("22", added);
+    plan_with(gib, added);
+    wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "* offload "));
     assert_null(strstr(program.err, "fastest strategy that fits"));
     for (int i = 0; i < n; i++) free((void *)(uintptr_t)added[i]);
 }
 
+static void what_is_much_faster_is_named(void **state)
+{
+    (void)state;
+    plan_with("22", none);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "* cpu "));
+    follow("22", "cpu is the fastest strategy that fits, and takes ");
+}
+
+static void what_fits_is_named(void **state)
+{
+    (void)state;
+    plan_with("20", none);
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
+    follow("20", "nothing fits. Add ");
+}
+
 static void nothing_is_said_without_need(void **state)
 {
     (void)state;
-    static const char *const none[] = {NULL};
     static const char *const asked[] = {"--teacher_device_strategy", "cpu", NULL};
     plan_with("24", none);
+    wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "* offload "));
     assert_null(strstr(program.err, "fastest strategy that fits"));
     plan_with("22", asked);
+    wd_program_succeeded(&program);
     assert_null(strstr(program.err, "fastest strategy that fits"));
 }
 
@@ -72,6 +88,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_much_faster_is_named),
+        cmocka_unit_test(what_fits_is_named),
         cmocka_unit_test(nothing_is_said_without_need),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

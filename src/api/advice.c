@@ -1,0 +1,113 @@
+/* See api/advice.h. */
+#include "api/advice.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "api/memory_changes.h"
+#include "core/append.h"
+#include "core/log.h"
+#include "core/memory.h"
+
+enum { TEXT_BYTES = 256 };
+
+static const double MUCH = 2; /* times as fast */
+
+static bool is_much_faster(const wd_strategy_plan *a, const wd_strategy_plan *than)
+{
+    return a->step_seconds <= than->step_seconds / MUCH;
+}
+
+/* Whether the strategy was left to auto. With a map only custom is. */
+static bool may_choose(const wd_train_plan *plan)
+{
+    return plan->asked == WD_STRATEGY_auto && !plan->map.given;
+}
+
+bool wd_advice_is_slow(const wd_train_plan *plan)
+{
+    const wd_strategy_plan *all;
+    if (!may_choose(plan) || !plan->chosen.fits) return false;
+    if (wd_planner_all(&all, plan->planner, NULL) != WD_OK) return false;
+    for (int i = 0; i < WD_STRATEGY_auto; i++)
+        if (!all[i].objection && !all[i].fits && is_much_faster(&all[i], &plan->chosen))
+            return true;
+    return false;
+}
+
+/* The same run with changes: too large for a small stack. */
+typedef struct changed_run {
+    wd_train_setup setup; /* a shallow copy */
+    wd_train_plan plan;
+} changed_run;
+
+/* Whether a run may have these changes: its student is no worse, and a run that is resumed keeps
+ * its arithmetic. */
+static bool is_allowed(const wd_memory_change *c, const wd_train_setup *setup)
+{
+    if (c->small_replay || c->off_policy) return false;
+    return !*setup->resume || !(c->bf16_teacher || c->bf16_student);
+}
+
+/* Plans the run with a set of changes. *out = the plan that auto then chooses. False: the changes
+ * have no effect, or the run does not fit. */
+static bool plan_changed(wd_strategy_plan *out, changed_run *run, const wd_memory_change *change,
+                         const wd_train_plan *plan, const wd_train_setup *setup)
+{
+    run->setup = *setup;
+    wd_train_options *o = &run->setup.options;
+    wd_machine_options *m = &run->setup.trainer.machine;
+    m->window = o->teacher_window; /* not those that the plan has chosen */
+    m->micro_batch = o->teacher_micro_batch;
+    m->text_context = NULL; /* a plan computes no text */
+    if (!wd_memory_change_apply(o, m, change)) return false;
+    const wd_status status = wd_train_plan_open_like(&run->plan, &run->setup, plan, NULL);
+    *out = run->plan.chosen;
+    wd_train_plan_close(&run->plan);
+    return status == WD_OK && out->fits;
+}
+
+/* The options of the changes: " --gradient_checkpointing". `o` has them. */
+static void write_options(char out[TEXT_BYTES], const wd_memory_change *c,
+                          const wd_train_options *o)
+{
+    size_t n = 0;
+    *out = 0;
+    if (c->bf16_teacher) n = wd_append(out, TEXT_BYTES, n, " --teacher_dtype bfloat16");
+    if (c->bf16_student) n = wd_append(out, TEXT_BYTES, n, " --mixed_precision bf16");
+    if (c->checkpointing) n = wd_append(out, TEXT_BYTES, n, " --gradient_checkpointing");
+    if (c->halvings)
+        wd_append(out, TEXT_BYTES, n,
+                  " --batch_size %" PRId64 " --gradient_accumulation_steps %" PRId64, o->batch_size,
+                  o->gradient_accumulation_steps);
+}
+
+static void say(const wd_train_plan *plan, const char *options, const wd_strategy_plan *best)
+{
+    char now[96] = "nothing fits";
+    if (plan->chosen.fits)
+        snprintf(now, sizeof now, "%s is the fastest strategy that fits, and takes %.3g s per step",
+                 wd_strategy_name(plan->chosen.strategy), plan->chosen.step_seconds);
+    wd_log(WD_LOG_WARNING, "%s. Add%s: the run then takes %.3g s per step, with %s", now, options,
+           best->step_seconds, wd_strategy_name(best->strategy));
+}
+
+void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
+{
+    wd_strategy_plan found, best = plan->chosen;
+    wd_memory_change change;
+    changed_run *run;
+    char options[TEXT_BYTES] = "";
+    if (best.fits ? !wd_advice_is_slow(plan) : !may_choose(plan)) return;
+    if (!best.fits) best.step_seconds = INFINITY;
+    if (wd_alloc((void **)&run, 1, sizeof *run, "a plan", NULL) != WD_OK) return;
+    for (int n = 1; wd_memory_change_at(&change, n); n++) {
+        if (!is_allowed(&change, setup) || !plan_changed(&found, run, &change, plan, setup))
+            continue;
+        if (!is_much_faster(&found, &best)) continue;
+        best = found;
+        write_options(options, &change, &run->setup.options);
+    }
+    wd_free(run);
+    if (*options) say(plan, options, &best);
+}
