@@ -112,6 +112,7 @@ static wd_train_setup *open_setup(void)
 {
     wd_train_setup *s = calloc(1, sizeof *s);
     s->options = wd_train_defaults();
+    s->trainer.machine.recipe = &wd_recipe_velocity;
     strcpy(s->teacher_key, "0123456789abcdef");
     strcpy(s->text_encoder_key, "0246");
     return s;
