@@ -35,12 +35,6 @@ bool wd_advice_is_slow(const wd_train_plan *plan)
     return false;
 }
 
-/* The same run with changes: too large for a small stack. */
-typedef struct changed_run {
-    wd_train_setup setup; /* a shallow copy */
-    wd_train_plan plan;
-} changed_run;
-
 /* Whether a run may have these changes: its student is no worse, and a run that is resumed keeps
  * its arithmetic. */
 static bool is_allowed(const wd_memory_change *c, const wd_train_setup *setup)
@@ -51,20 +45,13 @@ static bool is_allowed(const wd_memory_change *c, const wd_train_setup *setup)
 
 /* Plans the run with a set of changes. *out = the plan that auto then chooses. False: the changes
  * have no effect, or the run does not fit. */
-static bool plan_changed(wd_strategy_plan *out, changed_run *run, const wd_memory_change *change,
-                         const wd_train_plan *plan, const wd_train_setup *setup)
+static bool plan_changed(wd_strategy_plan *out, wd_train_variant *run,
+                         const wd_memory_change *change, const wd_train_plan *plan,
+                         const wd_train_setup *setup)
 {
-    run->setup = *setup;
-    wd_train_options *o = &run->setup.options;
-    wd_machine_options *m = &run->setup.trainer.machine;
-    m->window = o->teacher_window; /* not those that the plan has chosen */
-    m->micro_batch = o->teacher_micro_batch;
-    m->text_context = NULL; /* a plan computes no text */
-    if (!wd_memory_change_apply(o, m, change)) return false;
-    const wd_status status = wd_train_plan_open_like(&run->plan, &run->setup, plan, NULL);
-    *out = run->plan.chosen;
-    wd_train_plan_close(&run->plan);
-    return status == WD_OK && out->fits;
+    wd_train_variant_begin(run, setup);
+    return wd_memory_change_apply(&run->setup.options, &run->setup.trainer.machine, change) &&
+           wd_train_variant_fits(out, run, plan);
 }
 
 /* The options of the changes: " --gradient_checkpointing". `o` has them. */
@@ -96,7 +83,7 @@ void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
 {
     wd_strategy_plan found, best = plan->chosen;
     wd_memory_change change;
-    changed_run *run;
+    wd_train_variant *run;
     char options[TEXT_BYTES] = "";
     if (best.fits ? !wd_advice_is_slow(plan) : !may_choose(plan)) return;
     if (!best.fits) best.step_seconds = INFINITY;

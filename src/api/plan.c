@@ -30,32 +30,19 @@ static const char *name_of_teacher(const wd_plan_options *o, const wd_train_setu
     return *s->teacher.path ? s->teacher.path : o->teacher_preset;
 }
 
-/* The same run with guidance: too large for a small stack. */
-typedef struct guided_run {
-    wd_train_setup setup; /* a shallow copy */
-    wd_train_plan plan;
-} guided_run;
-
 /* Plans the same run with guidance, if it has none: the teacher then makes two evaluations for each
  * velocity. Returns seconds per step; 0: the run has guidance, or no plan with it. */
 static double plan_guided(const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    double seconds = 0;
-    guided_run *guided;
-    const double *scale = setup->trainer.machine.guidance_scale;
-    if (scale[0] > 1 || !plan->chosen.fits) return 0;
+    wd_strategy_plan chosen;
+    wd_train_variant *guided;
+    if (setup->trainer.machine.guidance_scale[0] > 1 || !plan->chosen.fits) return 0;
     if (wd_alloc((void **)&guided, 1, sizeof *guided, "a plan", NULL) != WD_OK) return 0;
-    guided->setup = *setup;
-    wd_machine_options *m = &guided->setup.trainer.machine;
-    for (int i = 0; i < 2; i++) m->guidance_scale[i] = 2;
-    m->window = setup->options.teacher_window; /* not those that the plan has chosen */
-    m->micro_batch = setup->options.teacher_micro_batch;
-    if (wd_train_plan_open_like(&guided->plan, &guided->setup, plan, NULL) == WD_OK &&
-        guided->plan.chosen.fits)
-        seconds = guided->plan.chosen.step_seconds;
-    wd_train_plan_close(&guided->plan);
+    wd_train_variant_begin(guided, setup);
+    for (int i = 0; i < 2; i++) guided->setup.trainer.machine.guidance_scale[i] = 2;
+    const bool fits = wd_train_variant_fits(&chosen, guided, plan);
     wd_free(guided);
-    return seconds;
+    return fits ? chosen.step_seconds : 0;
 }
 
 static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,

@@ -30,6 +30,7 @@
 #include "core/shell.h"
 #include "core/stop.h"
 #include "dist/rank_peers.h"
+#include "distill/chord.h"
 
 /* ---- the plan ---- */
 
@@ -153,11 +154,12 @@ static double step_s_max(const wd_train_options *o, const wd_strategy_plan *plan
 
 /* How much longer the first step of a phase may take than others. Before its first chord is known,
  * all trajectories make a chord's steps. */
-static double first_s_max(const wd_train_options *o, const wd_strategy_plan *plan)
+static double first_s_max(const wd_train_setup *s, const wd_strategy_plan *plan)
 {
-    const int64_t rounds = o->chords ? o->trajectory_steps / o->chords : 1;
-    const int64_t sweeps = (o->trajectories + plan->window - 1) / plan->window;
-    if (o->step_timeout > 0) return 0;
+    const wd_trajectory_options *t = &s->trainer.machine.trajectory;
+    const int64_t rounds = t->student_steps ? wd_chord_length(t) : 1;
+    const int64_t sweeps = (t->slots + plan->window - 1) / plan->window;
+    if (s->options.step_timeout > 0) return 0;
     return 3 * (double)(rounds * sweeps) * plan->timeline.sweep_seconds;
 }
 
@@ -256,7 +258,7 @@ static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_t
     WD_TRY(encode(s->embeds.cache, where->devices->device[map->text_encoder], err));
     wd_host_memory_trim();
     s->trainer.step_s_max = step_s_max(&s->options, &where->chosen);
-    s->trainer.first_s = first_s_max(&s->options, &where->chosen);
+    s->trainer.first_s = first_s_max(s, &where->chosen);
     return run_trainer(out, s, where, err);
 }
 

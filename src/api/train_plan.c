@@ -195,6 +195,26 @@ void wd_train_plan_close(wd_train_plan *plan)
     plan->expert = NULL;
 }
 
+/* ---- other options ---- */
+
+void wd_train_variant_begin(wd_train_variant *out, const wd_train_setup *setup)
+{
+    out->setup = *setup;
+    wd_machine_options *m = &out->setup.trainer.machine;
+    m->window = setup->options.teacher_window;
+    m->micro_batch = setup->options.teacher_micro_batch;
+    m->text_context = NULL; /* a plan computes no text */
+}
+
+bool wd_train_variant_fits(wd_strategy_plan *out, wd_train_variant *variant,
+                           const wd_train_plan *like)
+{
+    const wd_status status = wd_train_plan_open_like(&variant->plan, &variant->setup, like, NULL);
+    *out = variant->plan.chosen;
+    wd_train_plan_close(&variant->plan);
+    return status == WD_OK && out->fits;
+}
+
 /* ---- in words ---- */
 
 const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,

@@ -62,6 +62,21 @@ wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
                                   const wd_train_plan *like, wd_err *err);
 void wd_train_plan_close(wd_train_plan *plan); /* a zeroed struct is allowed */
 
+/* A run with other options than the one that is planned: too large for a small stack. */
+typedef struct wd_train_variant {
+    wd_train_setup setup; /* a shallow copy */
+    wd_train_plan plan;
+} wd_train_variant;
+
+/* Copies the set-up, with the window and the micro-batch of the options, not those that its plan
+ * has chosen. The caller then changes out->setup. */
+void wd_train_variant_begin(wd_train_variant *out, const wd_train_setup *setup);
+
+/* Plans it on the machine of `like`. *out = the plan that is chosen. False: it does not fit, or
+ * there is no plan. */
+bool wd_train_variant_fits(wd_strategy_plan *out, wd_train_variant *variant,
+                           const wd_train_plan *like);
+
 /* "teacher: balanced over sim:0 ... sim:3, window 64, 4 at a time: 0.31 s per step, limited by the
  * student" */
 void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
