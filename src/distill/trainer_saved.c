@@ -237,21 +237,24 @@ wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *o
     return WD_OK;
 }
 
-/* Whether the stream of samples goes on as it was in the phase in which the run was at `step`, and
- * steps are left for the phases that have not begun. */
-static wd_status check_stream(const wd_trainer_options *o, wd_json_reader r, int64_t step,
-                              wd_err *err)
+/* Whether steps are left for the phases that have not begun. */
+static wd_status check_steps(const wd_trainer_options *o, const wd_phase_begin *begin, int64_t step,
+                             wd_err *err)
 {
-    wd_phase_begin begin;
-    WD_TRY(wd_trainer_read_phase(&begin, o, r, err));
-    const int left = o->machine.phases.count - 1 - begin.phase;
-    if (o->steps && left > 0 && o->steps - step < left)
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "%s: the run has made %" PRId64
-                       " steps, and its recipe has a phase that has not begun: expected a run of "
-                       "more steps than these, found %" PRId64 " (--num_steps or --num_epochs)",
-                       r.where, step, o->steps);
-    const wd_machine_options machine = wd_machine_of_phase(&o->machine, &begin, 0);
+    const int left = o->machine.phases.count - 1 - begin->phase;
+    if (!o->steps || left <= 0 || o->steps - step >= left) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s: the run has made %" PRId64
+                   " steps, and its recipe has a phase that has not begun: expected a run of "
+                   "more steps than these, found %" PRId64 " (--num_steps or --num_epochs)",
+                   o->resume, step, o->steps);
+}
+
+/* Whether the stream of samples goes on as it was in the phase in which the run was. */
+static wd_status check_stream(const wd_trainer_options *o, const wd_phase_begin *begin,
+                              wd_json_reader r, wd_err *err)
+{
+    const wd_machine_options machine = wd_machine_of_phase(&o->machine, begin, 0);
     const wd_status status =
         wd_machine_check_stream(&machine, json_object_get(r.object, "stream"), err);
     return status == WD_OK ? status : wd_fail_in(err, "%s", r.where);
@@ -261,13 +264,16 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
 {
     wd_status status;
     int64_t step;
+    wd_phase_begin begin;
     json_t *run = NULL, *now = NULL;
     WD_TRY_OUT(wd_checkpoint_read_run(&run, &step, options->resume, err));
     const wd_json_reader r = {.object = run, .where = options->resume};
     WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
     WD_TRY_OUT(wd_trainer_facts(&now, options, err));
     WD_TRY_OUT(compare(run, now, "", options->resume, err));
-    WD_TRY_OUT(check_stream(options, r, step, err));
+    WD_TRY_OUT(wd_trainer_read_phase(&begin, options, r, err));
+    WD_TRY_OUT(check_steps(options, &begin, step, err));
+    WD_TRY_OUT(check_stream(options, &begin, r, err));
     status = compare_kernels(run, options, err);
 out:
     json_decref(now);
