@@ -36,6 +36,13 @@ static void every_command_runs(void **state)
     run(WD_OK, "plan", "--teacher_path", teacher, "--data_path", data, SMALL);
     run(WD_OK, "plan", "--teacher_preset", "wan2.2-a14b", "--ranks", "8", "--devices",
         "sim:8x80GiB@link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s,memory=80GB/s");
+    /* the plan's advice plans again */
+    run(WD_OK, "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype", "bfloat16",
+        "--mixed_precision", "bf16", "--batch_size", "16", "--guidance_scale", "1",
+        "--student_steps", "4", "--trajectory_steps", "8", "--gradient_checkpointing",
+        "--host_memory", "64GiB", "--devices",
+        "sim:1x22GiB@link=25GB/s,compute=150TFLOP/s,cpu=2TFLOP/s");
+    assert_non_null(strstr(program.err, "Add --"));
     run(WD_OK, "train", "--teacher_path", teacher, "--data_path", data, "--output_dir", out,
         "--num_steps", "1", "--batch_size", "2", "--trajectories", "2", "--save_samples",
         "--sample_steps", "1", SMALL);

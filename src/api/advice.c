@@ -13,9 +13,9 @@ enum { TEXT_BYTES = 256 };
 
 static const double MUCH = 2; /* times as fast */
 
-static bool is_much_faster(const wd_strategy_plan *a, const wd_strategy_plan *than)
+static bool is_much_faster(double seconds, double than)
 {
-    return a->step_seconds <= than->step_seconds / MUCH;
+    return seconds <= than / MUCH;
 }
 
 /* Whether the strategy was left to auto. With a map only custom is. */
@@ -30,7 +30,8 @@ bool wd_advice_is_slow(const wd_train_plan *plan)
     if (!may_choose(plan) || !plan->chosen.fits) return false;
     if (wd_planner_all(&all, plan->planner, NULL) != WD_OK) return false;
     for (int i = 0; i < WD_STRATEGY_auto; i++)
-        if (!all[i].objection && !all[i].fits && is_much_faster(&all[i], &plan->chosen))
+        if (!all[i].objection && !all[i].fits &&
+            is_much_faster(all[i].step_seconds, plan->chosen.step_seconds))
             return true;
     return false;
 }
@@ -43,15 +44,14 @@ static bool is_allowed(const wd_memory_change *c, const wd_train_setup *setup)
     return !*setup->resume || !(c->bf16_teacher || c->bf16_student);
 }
 
-/* Plans the run with a set of changes. *out = the plan that auto then chooses. False: the changes
- * have no effect, or the run does not fit. */
-static bool plan_changed(wd_strategy_plan *out, wd_train_variant *run,
-                         const wd_memory_change *change, const wd_train_plan *plan,
-                         const wd_train_setup *setup)
+/* Plans the run with a set of changes. False: the changes have no effect, or the run does not
+ * fit. */
+static bool plan_changed(wd_train_variant *run, const wd_memory_change *change,
+                         const wd_train_plan *plan, const wd_train_setup *setup)
 {
     wd_train_variant_begin(run, setup);
     return wd_memory_change_apply(&run->setup.options, &run->setup.trainer.machine, change) &&
-           wd_train_variant_fits(out, run, plan);
+           wd_train_variant_fits(run, plan);
 }
 
 /* The options of the changes: " --gradient_checkpointing". `o` has them. */
@@ -69,32 +69,35 @@ static void write_options(char out[TEXT_BYTES], const wd_memory_change *c,
                   o->gradient_accumulation_steps);
 }
 
-static void say(const wd_train_plan *plan, const char *options, const wd_strategy_plan *best)
+static void say(const wd_train_plan *plan, const char *options, double seconds,
+                wd_strategy strategy)
 {
     char now[96] = "nothing fits";
     if (plan->chosen.fits)
         snprintf(now, sizeof now, "%s is the fastest strategy that fits, and takes %.3g s per step",
                  wd_strategy_name(plan->chosen.strategy), plan->chosen.step_seconds);
     wd_log(WD_LOG_WARNING, "%s. Add%s: the run then takes %.3g s per step, with %s", now, options,
-           best->step_seconds, wd_strategy_name(best->strategy));
+           seconds, wd_strategy_name(strategy));
 }
 
 void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    wd_strategy_plan found, best = plan->chosen;
+    const wd_strategy_plan *now = &plan->chosen;
+    double seconds = now->fits ? now->step_seconds : INFINITY;
+    wd_strategy strategy = now->strategy;
     wd_memory_change change;
     wd_train_variant *run;
     char options[TEXT_BYTES] = "";
-    if (best.fits ? !wd_advice_is_slow(plan) : !may_choose(plan)) return;
-    if (!best.fits) best.step_seconds = INFINITY;
+    if (now->fits ? !wd_advice_is_slow(plan) : !may_choose(plan)) return;
     if (wd_alloc((void **)&run, 1, sizeof *run, "a plan", NULL) != WD_OK) return;
     for (int n = 1; wd_memory_change_at(&change, n); n++) {
-        if (!is_allowed(&change, setup) || !plan_changed(&found, run, &change, plan, setup))
-            continue;
-        if (!is_much_faster(&found, &best)) continue;
-        best = found;
+        const wd_strategy_plan *found = &run->plan.chosen;
+        if (!is_allowed(&change, setup) || !plan_changed(run, &change, plan, setup)) continue;
+        if (!is_much_faster(found->step_seconds, seconds)) continue;
+        seconds = found->step_seconds;
+        strategy = found->strategy;
         write_options(options, &change, &run->setup.options);
     }
     wd_free(run);
-    if (*options) say(plan, options, &best);
+    if (*options) say(plan, options, seconds, strategy);
 }

@@ -34,15 +34,15 @@ static const char *name_of_teacher(const wd_plan_options *o, const wd_train_setu
  * velocity. Returns seconds per step; 0: the run has guidance, or no plan with it. */
 static double plan_guided(const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    wd_strategy_plan chosen;
     wd_train_variant *guided;
     if (setup->trainer.machine.guidance_scale[0] > 1 || !plan->chosen.fits) return 0;
     if (wd_alloc((void **)&guided, 1, sizeof *guided, "a plan", NULL) != WD_OK) return 0;
     wd_train_variant_begin(guided, setup);
     for (int i = 0; i < 2; i++) guided->setup.trainer.machine.guidance_scale[i] = 2;
-    const bool fits = wd_train_variant_fits(&chosen, guided, plan);
+    const bool fits = wd_train_variant_fits(guided, plan);
+    const double seconds = fits ? guided->plan.chosen.step_seconds : 0;
     wd_free(guided);
-    return fits ? chosen.step_seconds : 0;
+    return seconds;
 }
 
 static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,
@@ -52,7 +52,6 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     wd_memory_plan prompts = {0};
     wd_train_plan where = {0};
     const wd_strategy_plan *all;
-    wd_strategy_plan best;
     bool fits;
     char line[512];
     const bool has_text =
@@ -64,19 +63,18 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &map, &prompts, err));
     WD_TRY_OUT(wd_train_plan_count_program(&where, s, err));
     WD_TRY_OUT(wd_planner_all(&all, where.planner, err));
-    best = wd_planner_best(all);
     const wd_plan_table table = {.plan = &where,
                                  .setup = s,
                                  .teacher = name_of_teacher(options, s),
                                  .strategy = all,
-                                 .best = &best,
+                                 .best = wd_planner_best(all),
                                  .shown = &where.chosen,
                                  .guided_seconds = plan_guided(&where, s)};
     if (wd_train_plan_merge_line(line, sizeof line, &where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (options->svg) WD_TRY_OUT(wd_plan_svg_write(options->svg, &table, err));
     WD_TRY_OUT(say(text, &table, options->json, err));
     if (!wd_train_plan_lacks_to_encode(&where)) wd_advice_log(&where, s);
-    fits = best.fits && !wd_train_plan_lacks_to_encode(&where);
+    fits = table.best->fits && !wd_train_plan_lacks_to_encode(&where);
     if (!fits)
         status = wd_fail(err, WD_DOES_NOT_FIT, "plan: nothing fits; the plan says what is missing");
 out:

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/train_cluster.h"
+#include "core/memory.h"
 #include "teacher/planner_predict.h"
 #include "wan/schedule.h"
 
@@ -121,7 +122,7 @@ static void settle(wd_train_plan *plan, const wd_train_plan *without)
 
 wd_status wd_sheets_settle(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
 {
-    wd_train_plan without;
+    wd_train_plan *without; /* too large for a small stack */
     wd_train_options *o = &setup->options;
     if (!setup->trainer.samples.count) {
         if (!*setup->teacher.path && strcmp(o->save_samples, "false"))
@@ -130,24 +131,23 @@ wd_status wd_sheets_settle(wd_train_plan *plan, wd_train_setup *setup, wd_err *e
     }
     WD_TRY(share_of_time(&plan->sheets_share, plan, setup, err));
     if (strcmp(o->save_samples, "auto")) return WD_OK;
-    const wd_status status = leave_out(&without, plan, setup, err);
-    if (status != WD_OK) {
-        wd_planner_close(without.planner);
-        return status;
+    WD_TRY(wd_alloc((void **)&without, 1, sizeof *without, "a plan", err));
+    const wd_status status = leave_out(without, plan, setup, err);
+    if (status == WD_OK) {
+        settle(plan, without);
+        o->save_samples = plan->sheets == WD_SHEETS_CHEAP ? "true" : "false";
     }
-    settle(plan, &without);
-    if (plan->sheets == WD_SHEETS_CHEAP) {
-        o->save_samples = "true";
-        wd_planner_close(without.planner);
-        return WD_OK;
+    if (status != WD_OK || plan->sheets == WD_SHEETS_CHEAP) {
+        wd_planner_close(without->planner);
+    } else {
+        setup->trainer.samples.count = 0;
+        without->sheets = plan->sheets;
+        without->sheets_share = plan->sheets_share;
+        wd_planner_close(plan->planner);
+        *plan = *without;
     }
-    o->save_samples = "false";
-    setup->trainer.samples.count = 0;
-    without.sheets = plan->sheets;
-    without.sheets_share = plan->sheets_share;
-    wd_planner_close(plan->planner);
-    *plan = without;
-    return WD_OK;
+    wd_free(without);
+    return status;
 }
 
 /* ---- in words ---- */

@@ -206,13 +206,11 @@ void wd_train_variant_begin(wd_train_variant *out, const wd_train_setup *setup)
     m->text_context = NULL; /* a plan computes no text */
 }
 
-bool wd_train_variant_fits(wd_strategy_plan *out, wd_train_variant *variant,
-                           const wd_train_plan *like)
+bool wd_train_variant_fits(wd_train_variant *variant, const wd_train_plan *like)
 {
     const wd_status status = wd_train_plan_open_like(&variant->plan, &variant->setup, like, NULL);
-    *out = variant->plan.chosen;
     wd_train_plan_close(&variant->plan);
-    return status == WD_OK && out->fits;
+    return status == WD_OK && variant->plan.chosen.fits;
 }
 
 /* ---- in words ---- */

@@ -72,10 +72,9 @@ typedef struct wd_train_variant {
  * has chosen. The caller then changes out->setup. */
 void wd_train_variant_begin(wd_train_variant *out, const wd_train_setup *setup);
 
-/* Plans it on the machine of `like`. *out = the plan that is chosen. False: it does not fit, or
- * there is no plan. */
-bool wd_train_variant_fits(wd_strategy_plan *out, wd_train_variant *variant,
-                           const wd_train_plan *like);
+/* Plans it on the machine of `like`: variant->plan.chosen is the plan that is chosen, the rest of
+ * variant->plan is closed. False: it does not fit, or there is no plan. */
+bool wd_train_variant_fits(wd_train_variant *variant, const wd_train_plan *like);
 
 /* "teacher: balanced over sim:0 ... sim:3, window 64, 4 at a time: 0.31 s per step, limited by the
  * student" */

@@ -372,18 +372,22 @@ wd_status wd_planner_all(const wd_strategy_plan **out, wd_planner *planner, wd_e
     return WD_OK;
 }
 
-wd_strategy_plan wd_planner_best(const wd_strategy_plan *all)
+const wd_strategy_plan *wd_planner_best(const wd_strategy_plan *all)
 {
-    int best = -1, fitting = 0;
+    int best = -1;
     for (int i = 0; i < WD_STRATEGY_auto; i++) {
         if (all[i].objection) continue;
         if (best < 0 || wd_planner_is_better(&all[i], &all[best])) best = i;
     }
+    return &all[best];
+}
+
+static int rivals_of(const wd_strategy_plan *best, const wd_strategy_plan *all)
+{
+    int fitting = 0;
     for (int i = 0; i < WD_STRATEGY_auto; i++)
-        fitting += !all[i].objection && all[i].fits && all[i].other_bits == all[best].other_bits;
-    wd_strategy_plan plan = all[best];
-    plan.rivals = fitting;
-    return plan;
+        fitting += !all[i].objection && all[i].fits && all[i].other_bits == best->other_bits;
+    return fitting;
 }
 
 wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
@@ -393,7 +397,8 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
     const wd_strategy_plan *all;
     if (strategy == WD_STRATEGY_auto) {
         WD_TRY(wd_planner_all(&all, planner, err));
-        *out = wd_planner_best(all);
+        *out = *wd_planner_best(all);
+        out->rivals = rivals_of(out, all);
         return WD_OK;
     }
     if (strategy == WD_STRATEGY_custom && !in->custom)

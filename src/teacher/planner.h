@@ -30,7 +30,7 @@ bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b);
 wd_status wd_planner_all(const wd_strategy_plan **out, wd_planner *planner, wd_err *err);
 
 /* The best of these plans; of equally good ones the first in the order of wd_strategy. */
-wd_strategy_plan wd_planner_best(const wd_strategy_plan *all);
+const wd_strategy_plan *wd_planner_best(const wd_strategy_plan *all);
 
 /* The bytes per step that are copied to devices, from them, and between them. */
 double wd_planner_copied(const wd_strategy_plan *plan);
