@@ -209,6 +209,27 @@ static void what_is_not_known_is_said(void **state)
     line_with(program.out, "sample sheets are not planned for a preset");
 }
 
+/* The line that says how much of the time sheets take, which are drawn every 10 of 1e8 steps. */
+static const char *sheets_of(const char *student_steps, const char *sample_steps)
+{
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--num_steps", "100000000",
+                   "--save_samples", "--sample_interval", "10", "--sample_steps", sample_steps,
+                   "--student_steps", student_steps, "--trajectory_steps", "8", "--devices",
+                   "sim:1x8GiB@link=25GB/s,compute=1TFLOP/s,cpu=1TFLOP/s,memory=50GB/s");
+    wd_program_succeeded(&program);
+    return line_with(program.out, "sample sheets: every 10 steps, ");
+}
+
+/* --sample_steps is how many steps the teacher makes for its one row of a run. */
+static void students_of_few_steps_draw_with_their_own(void **state)
+{
+    (void)state;
+    char two[512];
+    snprintf(two, sizeof two, "%s", sheets_of("2", "2"));
+    assert_string_equal(sheets_of("2", "200"), two);
+    assert_string_not_equal(sheets_of("4", "2"), two);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +237,7 @@ int main(void)
         cmocka_unit_test(dear_sheets_are_not_drawn),
         cmocka_unit_test(sheets_that_do_not_fit_are_left_out),
         cmocka_unit_test(the_students_device_decodes_where_it_has_room),
+        cmocka_unit_test(students_of_few_steps_draw_with_their_own),
         cmocka_unit_test(what_is_not_known_is_said),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
