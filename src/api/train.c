@@ -18,6 +18,7 @@
 #include "api/ranks.h"
 #include "api/run_length.h"
 #include "api/sheets.h"
+#include "api/step_limit.h"
 #include "api/text_plan.h"
 #include "api/traffic_report.h"
 #include "api/train_plan.h"
@@ -30,7 +31,6 @@
 #include "core/shell.h"
 #include "core/stop.h"
 #include "dist/rank_peers.h"
-#include "distill/chord.h"
 
 /* ---- the plan ---- */
 
@@ -145,24 +145,6 @@ static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
 
 /* ---- the run ---- */
 
-/* The time limit of a step of several ranks, far above the predicted time. */
-static double step_s_max(const wd_train_options *o, const wd_strategy_plan *plan)
-{
-    if (o->step_timeout > 0) return o->step_timeout;
-    return 60 + 10 * (plan->step_seconds + plan->timeline.sweep_seconds);
-}
-
-/* How much longer the first step of a phase may take than others. Before its first chord is known,
- * all trajectories make a chord's steps. */
-static double first_s_max(const wd_train_setup *s, const wd_strategy_plan *plan)
-{
-    const wd_trajectory_options *t = &s->trainer.machine.trajectory;
-    const int64_t rounds = t->student_steps ? wd_chord_length(t) : 1;
-    const int64_t sweeps = (t->slots + plan->window - 1) / plan->window;
-    if (s->options.step_timeout > 0) return 0;
-    return 3 * (double)(rounds * sweeps) * plan->timeline.sweep_seconds;
-}
-
 /* Logs how the run ended, and the options to continue it. */
 static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
 {
@@ -257,8 +239,9 @@ static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_t
     WD_TRY(make_overlay(s, err));
     WD_TRY(encode(s->embeds.cache, where->devices->device[map->text_encoder], err));
     wd_host_memory_trim();
-    s->trainer.step_s_max = step_s_max(&s->options, &where->chosen);
-    s->trainer.first_s = first_s_max(s, &where->chosen);
+    s->trainer.step_s_max = wd_step_limit(&s->options, &where->chosen);
+    s->trainer.first_s =
+        wd_step_limit_first(&s->options, &s->trainer.machine.trajectory, &where->chosen);
     return run_trainer(out, s, where, err);
 }
 

@@ -1,0 +1,18 @@
+/* How long a step of several ranks may take before the watch (dist/watch.h) ends the job. */
+#ifndef WD_API_STEP_LIMIT_H
+#define WD_API_STEP_LIMIT_H
+
+#include "distill/chord.h"
+#include "teacher/strategy_plan.h"
+#include "wandistiller.h"
+
+/* Seconds: --step_timeout, or else far more than the plan predicts. */
+double wd_step_limit(const wd_train_options *options, const wd_strategy_plan *plan);
+
+/* Seconds that the first step of a phase may take beyond that: before the first target of a student
+ * of few steps is known, the teacher makes a whole chord along each trajectory. 0 with
+ * --step_timeout. */
+double wd_step_limit_first(const wd_train_options *options, const wd_trajectory_options *trajectory,
+                           const wd_strategy_plan *plan);
+
+#endif
