@@ -31,7 +31,7 @@ static wd_status pair_begin(wd_machine *m, wd_err *err)
 {
     for (int k = 0; k < m->networks; k++) {
         WD_TRY(wd_student_init(m->params[k], m->options.teacher,
-                               wd_student_expert(m->options.teacher), NULL, m->queue, err));
+                               wd_student_expert(m->options.teacher), m->queue, err));
         wd_optimizer_start_ema(wd_network_optimizer(m->network[k]), m->queue);
     }
     return WD_OK;

@@ -26,9 +26,8 @@ static int open_all(void **state)
     config.layers = 2;
     wd_test_ok(wd_params_open(&params, &config, WD_BF16, WD_PARAMS_WITH_EMA, cpu.device, &err),
                &err);
-    wd_test_ok(
-        wd_student_init(&params, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, cpu.queue, &err),
-        &err);
+    wd_test_ok(wd_student_init(&params, &teacher, WD_COMPONENT_TRANSFORMER_2, cpu.queue, &err),
+               &err);
     fill_buffer(&cpu, &params, WD_PARAMS_EMA, 3, 0.1f, 0);
     return 0;
 }
@@ -353,7 +352,7 @@ static void test_full_disk(void **state)
 static wd_status initialise(void *context, wd_err *err)
 {
     (void)context;
-    return wd_student_init(&params, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, cpu.queue, err);
+    return wd_student_init(&params, &teacher, WD_COMPONENT_TRANSFORMER_2, cpu.queue, err);
 }
 
 static wd_status export_again(void *folder, wd_err *err)

@@ -349,7 +349,7 @@ static wd_status allocate(transfer *t, wd_err *err)
 }
 
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
-                          const int64_t *block, wd_queue *queue, wd_err *err)
+                          wd_queue *queue, wd_err *err)
 {
     const wd_dit_config *to = &params->config;
     transfer t = {.params = params, .from = &teacher->dit, .to = to, .queue = queue};
@@ -359,8 +359,7 @@ wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_comp
     WD_TRY_OUT(wd_student_config_check(to, &teacher->dit, err));
     WD_TRY_OUT(wd_alloc((void **)&chosen, (size_t)to->layers, sizeof *chosen, "chosen blocks",
                         err));
-    if (block) memcpy(chosen, block, (size_t)to->layers * sizeof *chosen);
-    else wd_student_choose_blocks(chosen, to->layers, teacher->dit.layers);
+    wd_student_choose_blocks(chosen, to->layers, teacher->dit.layers);
     WD_TRY_OUT(wd_pipeline_open_weights(&set, teacher, expert, err));
     t.set = set;
     WD_TRY_OUT(wd_dit_table_open(&t.table, t.from, err));

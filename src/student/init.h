@@ -20,13 +20,13 @@ void wd_student_choose_blocks(int64_t *block, int64_t layers, int64_t teacher_la
  * the steps, and all of the detail). */
 wd_component wd_student_expert(const wd_pipeline *teacher);
 
-/* Fills `p` (and the compute copy) from the component's weights; the configuration must pass
- * wd_student_config_check. `block` [params->config.layers]: which blocks, or NULL: as
- * wd_student_choose_blocks. Returns when the copies are done. Of shared params: all ranks. */
+/* Fills `p` (and the compute copy) from the component's weights, of the blocks that
+ * wd_student_choose_blocks names; the configuration must pass wd_student_config_check. Returns when
+ * the copies are done. Of shared params: all ranks. */
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
-                          const int64_t *block, wd_queue *queue, wd_err *err);
+                          wd_queue *queue, wd_err *err);
 
-/* Says which blocks those are, where `block` is NULL. */
+/* Logs which blocks wd_student_init takes. */
 void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *from);
 
 #endif

@@ -409,8 +409,7 @@ static float *train_fixture(int threads, wd_pass_mode mode, int64_t *count)
     wd_pass *s;
     wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
     wd_test_ok(wd_optimizer_open(&adamw, &r.options, &p, &err), &err);
-    wd_test_ok(wd_student_init(&p, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, b.queue, &err),
-               &err);
+    wd_test_ok(wd_student_init(&p, &teacher, WD_COMPONENT_TRANSFORMER_2, b.queue, &err), &err);
     float *start = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
 
     wd_tensor x, t, c, y;
