@@ -83,24 +83,24 @@ static void choose_window(wd_train_setup *s)
 
 /* What planning a set of changes needs: too large for a small stack. */
 typedef struct attempt {
-    wd_train_setup setup; /* a shallow copy, with the changes */
-    wd_train_plan plan;   /* with the changes */
-    wd_train_plan plain;  /* without the changes and without the map */
+    wd_train_variant changed;
+    wd_train_plan plain; /* without the changes and without the map */
 } attempt;
 
 /* Logs the suggestions with one set of changes, at most `most`; returns their number. */
-static int say_suggestions(const wd_train_plan *plan, attempt *a, const wd_memory_change *c,
-                           size_t below, int most)
+static int say_suggestions(const wd_train_plan *plan, wd_train_variant *changed,
+                           const wd_memory_change *c, size_t below, int most)
 {
     int order[WD_STRATEGY_auto], count = 0, said = 0;
     const wd_strategy_plan *all;
-    wd_train_options given = a->setup.given;
-    if (!wd_memory_change_apply(&given, &a->setup.trainer.machine, c)) return 0;
-    if (wd_train_plan_open_like(&a->plan, &a->setup, plan, NULL) != WD_OK) return 0;
-    if (wd_planner_all(&all, a->plan.planner, NULL) == WD_OK)
-        sort_fitting(order, &count, &a->plan, all, below);
+    wd_train_setup *setup = &changed->setup;
+    wd_train_options given = setup->given;
+    if (!wd_memory_change_apply(&given, &setup->trainer.machine, c)) return 0;
+    if (wd_train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return 0;
+    if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
+        sort_fitting(order, &count, &changed->plan, all, below);
     for (; said < count && said < most; said++) say_suggestion(&given, &all[order[said]]);
-    wd_train_plan_close(&a->plan);
+    wd_train_plan_close(&changed->plan);
     return said;
 }
 
@@ -113,14 +113,14 @@ static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, i
 
 /* Logs the suggestions with one set of changes and the map of `plan`, if any; returns their number.
  */
-static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, attempt *a,
-                       const wd_memory_change *c, size_t below, int most)
+static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup,
+                       wd_train_variant *changed, const wd_memory_change *c, size_t below, int most)
 {
-    a->setup = *setup;
-    choose_window(&a->setup);
-    a->setup.trainer.machine.text_context = NULL; /* a plan computes no text */
-    a->setup.options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
-    return wd_train_plan_lacks_to_encode(plan) ? 0 : say_suggestions(plan, a, c, below, most);
+    if (wd_train_plan_lacks_to_encode(plan)) return 0;
+    wd_train_variant_begin(changed, setup);
+    choose_window(&changed->setup);
+    changed->setup.options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
+    return say_suggestions(plan, changed, c, below, most);
 }
 
 /* Copies the plan without its map. */
@@ -145,8 +145,9 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
     if (wd_alloc((void **)&a, 1, sizeof *a, "a plan", NULL) != WD_OK) return 0;
     const bool both = plan->map.given && leave_map_out(&a->plain, plan, setup) == WD_OK;
     for (int n = 0; said < SUGGESTIONS_MAX && wd_memory_change_at(&c, n); n++) {
-        said += say_changed(plan, setup, a, &c, below, SUGGESTIONS_MAX - said);
-        if (both) said += say_changed(&a->plain, setup, a, &c, below, SUGGESTIONS_MAX - said);
+        said += say_changed(plan, setup, &a->changed, &c, below, SUGGESTIONS_MAX - said);
+        if (both)
+            said += say_changed(&a->plain, setup, &a->changed, &c, below, SUGGESTIONS_MAX - said);
     }
     wd_free(a);
     return said;
