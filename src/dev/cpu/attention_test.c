@@ -401,10 +401,10 @@ static void finite_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_forward),      cmocka_unit_test(small_backward),
-        cmocka_unit_test(large_forward),      cmocka_unit_test(large_backward),
-        cmocka_unit_test(sharp_softmax),      cmocka_unit_test(last_key_stands_for_many),
-        cmocka_unit_test(finite_differences), cmocka_unit_test(samples_do_not_depend_on_samples),
+        kernel_test(small_forward),      kernel_test(small_backward),
+        kernel_test(large_forward),      kernel_test(large_backward),
+        kernel_test(sharp_softmax),      kernel_test(last_key_stands_for_many),
+        kernel_test(finite_differences), kernel_test(samples_do_not_depend_on_samples),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return kernel_tests_run(tests);
 }

@@ -55,6 +55,6 @@ static void convolutions(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {kernel_test(convolutions)};
+    return kernel_tests_run(tests);
 }

@@ -156,9 +156,8 @@ static void the_hosts_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float8),           cmocka_unit_test(blocks),
-        cmocka_unit_test(every_kernel),     cmocka_unit_test(scales),
-        cmocka_unit_test(the_hosts_values),
+        kernel_test(float8), kernel_test(blocks),           kernel_test(every_kernel),
+        kernel_test(scales), kernel_test(the_hosts_values),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return kernel_tests_run(tests);
 }

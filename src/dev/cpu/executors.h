@@ -43,6 +43,12 @@ static inline int executor_ways(int executor, int ways)
     return (void)executor, ways;
 }
 
+/* Whether an executor is a way of its own to run the operation. */
+static inline bool executor_runs(int executor, wd_op op)
+{
+    return (void)executor, (void)op, true;
+}
+
 /* Fills the table, and writes the name of the executor into `name`. */
 static inline void executor_use(wd_cpu_table *table, char name[64], int executor, int way)
 {

@@ -10,16 +10,15 @@
 #define WD_DEV_CPU_KERNELS_CHECK_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "core/append.h"
 #include "dev/cpu/cpu.h"
+#include "dev/cpu/kernel_case.h"
 #include "dev/cpu/onednn.h"
 #include "dev/cpu/parallel.h"
 #include "dev/cpu/reference.h"
@@ -142,6 +141,27 @@ typedef union any_args {
     double align;
 } any_args;
 
+/* Says which launch the case is about, by its shapes or, where these would say little, by its
+ * arrays: "F32 [28, 65], BF16 [65]". */
+static inline void describe_case(const world *w, wd_op op, const void *args)
+{
+    char *out = kernel_case.shapes;
+    const size_t bytes = sizeof kernel_case.shapes;
+    if (out[0] || kernel_case_text(out, bytes, op, args)) return;
+    for (int i = 0; i < w->arrays; i++) {
+        const array *a = &w->array[i];
+        wd_append(out, bytes, strlen(out), "%s%s [%lld, %lld]", i ? ", " : "",
+                  wd_dtype_file_name(a->type), (long long)(a->count / a->width),
+                  (long long)a->width);
+    }
+}
+
+/* In how many ways an executor runs the operation; 0: it is left to the others. */
+static inline int ways_of(int executor, wd_op op, int ways)
+{
+    return executor_runs(executor, op) ? executor_ways(executor, ways) : 0;
+}
+
 static inline void run_case(world *w, const wd_cpu_table *table, wd_op op, make_fn *make,
                             const void *params)
 {
@@ -149,6 +169,7 @@ static inline void run_case(world *w, const wd_cpu_table *table, wd_op op, make_
     *w = (world){0};
     memset(&args, 0, sizeof args);
     make(w, &args, params);
+    describe_case(w, op, &args);
     w->agreed = executors_agree(op, &args);
     run_kernel(table, op, &args);
 }
@@ -161,49 +182,103 @@ static inline void use_last(wd_cpu_table *table)
     executor_use(table, name, last, executor_ways(last, WAYS_LIGHT) - 1);
 }
 
-static inline bool close_enough(double got, double expected, double scale, wd_dtype type,
-                                tolerance t)
+/* The error of a value in units of what is allowed: at most 1 where it is close enough. */
+static inline double error_of(double got, double expected, double scale, wd_dtype type, tolerance t)
 {
-    if (isnan(expected) || isnan(got)) return isnan(expected) && isnan(got);
-    if (isinf(expected) || isinf(got)) return expected == got;
+    if (isnan(expected) || isnan(got)) return isnan(expected) && isnan(got) ? 0 : INFINITY;
+    if (isinf(expected) || isinf(got)) return expected == got ? 0 : INFINITY;
     /* one more rounding to the narrow type may go in the other direction */
     double step = type == WD_BF16 ? 0x1p-7 : type == WD_F16 ? 0x1p-10 : 0;
-    return fabs(got - expected) <=
-           t.relative * scale + t.absolute + step * fmax(fabs(got), fabs(expected));
+    double most = t.relative * scale + t.absolute + step * fmax(fabs(got), fabs(expected));
+    return got == expected ? 0 : fabs(got - expected) / most;
 }
+
+static inline double row_scale(const array *a, int64_t row)
+{
+    double scale = 0;
+    for (int64_t i = row * a->width; i < (row + 1) * a->width && i < a->count; i++) {
+        double v = fabs(wd_load(a->data, a->type, i));
+        if (isfinite(v) && v > scale) scale = v;
+    }
+    return scale;
+}
+
+/* The elements of an array that are wrong. */
+typedef struct wrong {
+    int64_t count, first, worst; /* indices of the first one, and of that with the largest error */
+    double error;                /* of the worst element, also of a right one: see error_of */
+} wrong;
 
 static inline void compare_array(const array *got, const array *expected, const char *what,
                                  int index, tolerance t)
 {
     double scale = 0;
+    wrong w = {0};
     for (int64_t i = 0; i < got->count; i++) {
-        if (i % got->width == 0) {
-            scale = 0;
-            for (int64_t j = i; j < i + got->width && j < got->count; j++) {
-                double v = fabs(wd_load(expected->data, got->type, j));
-                if (isfinite(v) && v > scale) scale = v;
-            }
-        }
-        double g = wd_load(got->data, got->type, i), e = wd_load(expected->data, got->type, i);
-        if (close_enough(g, e, scale, got->type, t)) continue;
-        fail_msg("%s: array %d (%s) element %lld of %lld, width %lld: %.9g, expected %.9g", what,
-                 index, wd_dtype_file_name(got->type), (long long)i, (long long)got->count,
-                 (long long)got->width, g, e);
+        if (i % got->width == 0) scale = row_scale(expected, i / got->width);
+        double error = error_of(wd_load(got->data, got->type, i),
+                                wd_load(expected->data, got->type, i), scale, got->type, t);
+        if (error > w.error) w.worst = i;
+        if (error > w.error) w.error = error;
+        if (error > 1 && !w.count++) w.first = i;
     }
+    kernel_case.error = fmax(kernel_case.error, w.error);
+    if (!w.count) return;
+    kernel_case_fail(
+        "%s: array %d (%s, width %lld): %lld of %lld elements are wrong; the first is "
+        "[%lld] = %.9g, expected %.9g; the largest error, %.3g of the tolerance, has "
+        "[%lld] = %.9g, expected %.9g",
+        what, index, wd_dtype_file_name(got->type), (long long)got->width, (long long)w.count,
+        (long long)got->count, (long long)w.first, wd_load(got->data, got->type, w.first),
+        wd_load(expected->data, got->type, w.first), w.error, (long long)w.worst,
+        wd_load(got->data, got->type, w.worst), wd_load(expected->data, got->type, w.worst));
 }
 
-/* Compares bits, except for sign and payload of NaN, which depend on the order of operands. */
+/* Whether an element of both arrays has the same bits, except for sign and payload of NaN, which
+ * depend on the order of operands. */
+static inline bool same_element(const array *a, const array *b, int64_t i)
+{
+    size_t size = wd_dtype_bytes(a->type), at = (size_t)i * size;
+    return !memcmp((char *)a->data + at, (char *)b->data + at, size) ||
+           (isnan(wd_load(a->data, a->type, i)) && isnan(wd_load(b->data, b->type, i)));
+}
+
 static inline bool same_bits(const array *a, const array *b)
 {
-    size_t size = wd_dtype_bytes(a->type);
-    if (!memcmp(a->data, b->data, (size_t)a->count * size)) return true;
-    for (int64_t i = 0; i < a->count; i++) {
-        size_t at = (size_t)i * size;
-        if (!memcmp((char *)a->data + at, (char *)b->data + at, size)) continue;
-        if (!isnan(wd_load(a->data, a->type, i)) || !isnan(wd_load(b->data, b->type, i)))
-            return false;
+    int64_t i = 0;
+    if (!memcmp(a->data, b->data, (size_t)a->count * wd_dtype_bytes(a->type))) return true;
+    while (i < a->count && same_element(a, b, i)) i++;
+    return i == a->count;
+}
+
+/* Fails the case where the arrays have other bits: "matmul (AVX2): array 1 was changed". */
+static inline void require_same(const array *a, const array *b, const char *what, int index,
+                                const char *otherwise)
+{
+    wrong w = {0};
+    if (same_bits(a, b)) return;
+    for (int64_t i = 0; i < a->count; i++)
+        if (!same_element(a, b, i) && !w.count++) w.first = i;
+    kernel_case_fail("%s: array %d %s: %lld of %lld elements have other bits, the first is [%lld] "
+                     "= %.9g, expected %.9g",
+                     what, index, otherwise, (long long)w.count, (long long)a->count,
+                     (long long)w.first, wd_load(a->data, a->type, w.first),
+                     wd_load(b->data, b->type, w.first));
+}
+
+/* Compares what one executor made with what was expected, and with what the first one made. */
+static inline void compare_world(const world *got, const world *expected, const world *first,
+                                 const char *what, tolerance t)
+{
+    for (int i = 0; i < got->arrays; i++) {
+        if (got->array[i].out)
+            compare_array(&got->array[i], &expected->array[i], what, i, t);
+        else
+            require_same(&got->array[i], &expected->array[i], what, i,
+                         "is an input and was changed");
+        if (first->arrays)
+            require_same(&got->array[i], &first->array[i], what, i, "differs from what ran first");
     }
-    return true;
 }
 
 /* Checks one case: see the top of this file. */
@@ -211,23 +286,17 @@ static inline void check_kernel(wd_op op, make_fn *make, const void *params, tol
 {
     wd_cpu_table table;
     world expected, first = {0}, got;
+    if (!kernel_case_begin(op)) return;
     wd_cpu_table_reference(&table);
     run_case(&expected, &table, op, make, params);
     for (int executor = 0; executor < executors(); executor++)
-        for (int way = 0; way < executor_ways(executor, WAYS_LIGHT); way++) {
+        for (int way = 0; way < ways_of(executor, op, WAYS_LIGHT); way++) {
             char name[64], what[128];
             executor_use(&table, name, executor, way);
             snprintf(what, sizeof what, "%s (%s)", wd_op_name(op), name);
             run_case(&got, &table, op, make, params);
             if (way == 0 && !got.agreed) free_world(&first); /* another executor, other bits */
-            for (int i = 0; i < got.arrays; i++) {
-                if (got.array[i].out)
-                    compare_array(&got.array[i], &expected.array[i], what, i, t);
-                else if (!same_bits(&got.array[i], &expected.array[i]))
-                    fail_msg("%s: input %d was changed", what, i);
-                if (first.arrays && !same_bits(&got.array[i], &first.array[i]))
-                    fail_msg("%s: array %d has other bits than what ran first", what, i);
-            }
+            compare_world(&got, &expected, &first, what, t);
             if (first.arrays)
                 free_world(&got);
             else
@@ -235,6 +304,7 @@ static inline void check_kernel(wd_op op, make_fn *make, const void *params, tol
         }
     free_world(&first);
     free_world(&expected);
+    kernel_case_end();
 }
 
 /* Checks that launches of parts give the bits of one launch of all: `make_part(n)` for n < parts
@@ -246,6 +316,8 @@ static inline void check_parts(wd_op op, make_fn *make, make_part_fn *make_part,
 {
     wd_cpu_table table;
     world whole, all = {0};
+    char otherwise[64];
+    if (!kernel_case_begin(op)) return;
     use_last(&table);
     run_case(&whole, &table, op, make, params);
     for (int64_t part = 0; part < parts; part++) {
@@ -260,12 +332,12 @@ static inline void check_parts(wd_op op, make_fn *make, make_part_fn *make_part,
         run_kernel(&table, op, &args);
         all = next;
     }
+    snprintf(otherwise, sizeof otherwise, "was launched in %lld parts", (long long)parts);
     for (int i = 0; i < whole.arrays; i++)
-        if (!same_bits(&whole.array[i], &all.array[i]))
-            fail_msg("%s: array %d has other bits when launched in %lld parts", wd_op_name(op), i,
-                     (long long)parts);
+        require_same(&all.array[i], &whole.array[i], wd_op_name(op), i, otherwise);
     free_world(&whole);
     free_world(&all);
+    kernel_case_end();
 }
 
 #endif

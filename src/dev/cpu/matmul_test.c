@@ -191,13 +191,13 @@ static void input_gradients(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes),
-        cmocka_unit_test(epilogues),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(nasty_inputs),
-        cmocka_unit_test(rows_do_not_depend_on_rows),
-        cmocka_unit_test(weight_gradients),
-        cmocka_unit_test(input_gradients),
+        kernel_test(shapes),
+        kernel_test(epilogues),
+        kernel_test(batches),
+        kernel_test(nasty_inputs),
+        kernel_test(rows_do_not_depend_on_rows),
+        kernel_test(weight_gradients),
+        kernel_test(input_gradients),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return kernel_tests_run(tests);
 }

@@ -17,7 +17,10 @@ static const int64_t widths[] = {1, 2, 7, 31, 32, 33, 160, 257, 1000, 8200};
 enum { WIDTHS = sizeof widths / sizeof *widths };
 
 /* Fewer rows where they are wide (the widest take the plain C version). */
-static int64_t rows_for(int64_t width, int64_t rows) { return width > 1000 ? 2 : rows; }
+static int64_t rows_for(int64_t width, int64_t rows)
+{
+    return width > 1000 ? 2 : rows;
+}
 
 static const wd_dtype types[] = {WD_F32, WD_BF16};
 
@@ -73,8 +76,7 @@ static void layernorm(void **state)
                         .per_sample = variant / 4 > 2};
             if (variant / 4 == 4) p.scale = false;
             check_kernel(WD_OP_LAYERNORM, make_layernorm, &p, norm_tolerance);
-            if (p.width < 300)
-                check_parts(WD_OP_LAYERNORM, make_layernorm, layernorm_part, 38, &p);
+            if (p.width < 300) check_parts(WD_OP_LAYERNORM, make_layernorm, layernorm_part, 38, &p);
         }
 }
 
@@ -129,8 +131,7 @@ static void layernorm_backward(void **state)
                         .scale = variant / 2 > 0,
                         .shift = variant / 2 > 1,
                         .per_sample = variant / 2 > 2};
-            check_kernel(WD_OP_LAYERNORM_BACKWARD, make_layernorm_backward, &p,
-                         backward_tolerance);
+            check_kernel(WD_OP_LAYERNORM_BACKWARD, make_layernorm_backward, &p, backward_tolerance);
             if (p.per_sample)
                 check_parts(WD_OP_LAYERNORM_BACKWARD, make_layernorm_backward,
                             layernorm_backward_part, 3, &p);
@@ -390,10 +391,9 @@ static void residual_backward(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layernorm),         cmocka_unit_test(layernorm_backward),
-        cmocka_unit_test(rmsnorm),           cmocka_unit_test(rmsnorm_backward),
-        cmocka_unit_test(channelnorm),       cmocka_unit_test(residual),
-        cmocka_unit_test(residual_backward),
+        kernel_test(layernorm),         kernel_test(layernorm_backward), kernel_test(rmsnorm),
+        kernel_test(rmsnorm_backward),  kernel_test(channelnorm),        kernel_test(residual),
+        kernel_test(residual_backward),
     };
     return cmocka_run_group_tests_name("norm kernels", tests, NULL, NULL);
 }

@@ -410,20 +410,20 @@ static void strided_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activation),
-        cmocka_unit_test(activation_in_rounded_steps),
-        cmocka_unit_test(activation_backward),
-        cmocka_unit_test(multiply),
-        cmocka_unit_test(add_table),
-        cmocka_unit_test(timestep_embed),
-        cmocka_unit_test(cast),
-        cmocka_unit_test(cast_of_all_values),
-        cmocka_unit_test(fill),
-        cmocka_unit_test(gather_rows),
-        cmocka_unit_test(combine),
-        cmocka_unit_test(guidance),
-        cmocka_unit_test(step_samples),
-        cmocka_unit_test(strided_copy),
+        kernel_test(activation),
+        kernel_test(activation_in_rounded_steps),
+        kernel_test(activation_backward),
+        kernel_test(multiply),
+        kernel_test(add_table),
+        kernel_test(timestep_embed),
+        kernel_test(cast),
+        kernel_test(cast_of_all_values),
+        kernel_test(fill),
+        kernel_test(gather_rows),
+        kernel_test(combine),
+        kernel_test(guidance),
+        kernel_test(step_samples),
+        kernel_test(strided_copy),
     };
     return cmocka_run_group_tests_name("pointwise kernels", tests, NULL, NULL);
 }

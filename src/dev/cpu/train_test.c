@@ -273,14 +273,14 @@ static void ademamix_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sum_rows),
-        cmocka_unit_test(mse),
-        cmocka_unit_test(chunks_add_up),
-        cmocka_unit_test(sum_squares),
-        cmocka_unit_test(clip_factor_by_hand),
-        cmocka_unit_test(adamw),
-        cmocka_unit_test(adamw_by_hand),
-        cmocka_unit_test(ademamix_by_hand),
+        kernel_test(sum_rows),
+        kernel_test(mse),
+        kernel_test(chunks_add_up),
+        kernel_test(sum_squares),
+        kernel_test(clip_factor_by_hand),
+        kernel_test(adamw),
+        kernel_test(adamw_by_hand),
+        kernel_test(ademamix_by_hand),
     };
     return cmocka_run_group_tests_name("training kernels", tests, NULL, NULL);
 }

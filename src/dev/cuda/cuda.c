@@ -190,7 +190,7 @@ static wd_status open_context(wd_cuda_device *d, wd_err *err)
     return WD_OK;
 }
 
-static wd_status open_device(wd_cuda_device *d, int number, wd_err *err)
+static wd_status open_device(wd_cuda_device *d, int number, bool libraries, wd_err *err)
 {
     size_t free, total;
     wd_err old;
@@ -204,7 +204,7 @@ static wd_status open_device(wd_cuda_device *d, int number, wd_err *err)
     WD_TRY(open_context(d, err));
     const wd_cu_result result = driver->mem_get_info(&free, &total);
     if (result) return wd_cuda_fail(err, driver, result, "%s: its memory", d->base.name);
-    const wd_status status = wd_cuda_dispatch_open(d, err);
+    const wd_status status = wd_cuda_dispatch_open(d, libraries, err);
     if (status == WD_OUT_OF_MEMORY && free < LITTLE)
         return wd_fail(err, status,
                        "%s: %.0f of %.0f MiB are free, too little for the libraries to begin with; "
@@ -312,7 +312,7 @@ void wd_cuda_find_usable(wd_cuda_usable *out)
         find_usable(out, &api->driver, n);
 }
 
-wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)
+static wd_status open_cuda(wd_device **out, int number, bool libraries, wd_err *err)
 {
     const wd_cuda_api *api;
     wd_cuda_device *d;
@@ -325,10 +325,20 @@ wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)
     d->base.checks_copies = true;
     d->base.event_bytes = sizeof(wd_cuda_event);
     d->base.queue_bytes = sizeof(wd_cuda_queue);
-    const wd_status status = open_device(d, number, err);
+    const wd_status status = open_device(d, number, libraries, err);
     if (status == WD_OK)
         *out = &d->base;
     else
         cuda_close(&d->base);
     return status;
+}
+
+wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)
+{
+    return open_cuda(out, number, true, err);
+}
+
+wd_status wd_cuda_open_kernels(wd_device **out, int number, wd_err *err)
+{
+    return open_cuda(out, number, false, err);
 }

@@ -1,7 +1,8 @@
 /* Arrays of the kernel tests in a GPU's memory. Tests fill and read them on the host; a launch gets
  * copies in device memory, which this file makes, and whose results it copies back.
  *
- * Each copy has GUARD bytes before and behind it, which no launch may change. An array that the
+ * Each copy has GUARD bytes before and behind it, which no launch may change: a changed one is a
+ * failure of the case that runs (dev/cpu/kernel_case.h). An array that the
  * operation only writes is given to it twice: full of 0xff, then with what the test put there.
  * Every byte that the second launch changed must come out of the first one, too; so no result
  * depends on what an output held before.
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dev/cpu/kernel_case.h"
 #include "dev/cuda/impl.h"
 
 enum { ARRAYS_AT_A_TIME = 64, ARRAY_GUARD = 256, ARRAY_GUARD_BYTE = 0xa5, OUTPUT_BYTE = 0xff };
@@ -42,12 +44,12 @@ static inline size_t array_guard(void)
     return *array_sanitizer() ? 0 : ARRAY_GUARD;
 }
 
-static inline void array_require(bool condition, const char *what, wd_op op)
+/* Where the device takes no copies any more, the tests go on in a new process. */
+static inline void array_require(bool condition, const char *what)
 {
     if (condition) return;
-    printf("%s: %s\n", wd_op_name(op), what);
-    fflush(stdout);
-    exit(EXIT_FAILURE);
+    kernel_case_fail("%s", what);
+    kernel_case_restart();
 }
 
 /* ---- what tests have ---- */
@@ -164,46 +166,51 @@ static inline int only_written(size_t field[FIELDS_MAX], wd_op op, const void *a
 
 /* ---- launches ---- */
 
-static inline wd_cu_address array_memory(wd_cuda_device *d, size_t bytes, wd_op op)
+static inline wd_cu_address array_memory(wd_cuda_device *d, size_t bytes)
 {
     wd_cu_address memory = 0;
     array_require(wd_cuda_enter(d) &&
                       !wd_cuda_driver_of(d)->mem_alloc(&memory, bytes + 2 * array_guard()),
-                  "there is no device memory for an array", op);
+                  "there is no device memory for an array");
     return memory;
 }
 
 /* Fills `memory`, guards and all: with `host`, or, where that is NULL, with OUTPUT_BYTE. */
 static inline void array_fill(wd_cuda_device *d, wd_cu_address memory, const device_array *a,
-                              const char *host, wd_op op)
+                              const char *host)
 {
     const size_t guard = array_guard(), bytes = a->bytes + 2 * guard;
     char *image = malloc(bytes);
-    array_require(image != NULL, "there is no memory for an array's copy", op);
+    array_require(image != NULL, "there is no memory for an array's copy");
     memset(image, ARRAY_GUARD_BYTE, bytes);
     if (host)
         memcpy(image + guard, host, a->bytes);
     else
         memset(image + guard, OUTPUT_BYTE, a->bytes);
     array_require(!wd_cuda_driver_of(d)->mem_copy(memory, (uintptr_t)image, bytes),
-                  "an array cannot be copied to the device", op);
+                  "an array cannot be copied to the device");
     free(image);
 }
 
+static inline void check_guard(const char *guard, size_t bytes, const char *side)
+{
+    size_t changed = 0, first = 0;
+    for (size_t i = 0; i < bytes; i++)
+        if ((unsigned char)guard[i] != ARRAY_GUARD_BYTE && !changed++) first = i;
+    if (changed)
+        kernel_case_fail("%zu of %zu bytes %s an array were changed, the first is byte %zu",
+                         changed, bytes, side, first);
+}
+
 /* A copy of the array in device memory, to free, after its guards were looked at. */
-static inline char *array_read(wd_cuda_device *d, wd_cu_address memory, const device_array *a,
-                               wd_op op)
+static inline char *array_read(wd_cuda_device *d, wd_cu_address memory, const device_array *a)
 {
     const size_t guard = array_guard(), bytes = a->bytes + 2 * guard;
     char *image = malloc(bytes);
     array_require(image && !wd_cuda_driver_of(d)->mem_copy((uintptr_t)image, memory, bytes),
-                  "an array cannot be copied from the device", op);
-    for (size_t i = 0; i < guard; i++) {
-        array_require((unsigned char)image[i] == ARRAY_GUARD_BYTE,
-                      "bytes before an array were changed", op);
-        array_require((unsigned char)image[guard + a->bytes + i] == ARRAY_GUARD_BYTE,
-                      "bytes behind an array were changed", op);
-    }
+                  "an array cannot be copied from the device");
+    check_guard(image, guard, "before");
+    check_guard(image + guard + a->bytes, guard, "behind");
     memmove(image, image + guard, a->bytes);
     return image;
 }
@@ -235,38 +242,40 @@ static inline int arrays_prepare(wd_cuda_device *d, wd_op op, const char *args, 
         device_array *a = array_of(address);
         if (!a) continue;
         a->uses++;
-        if (!a->memory) a->memory = array_memory(d, a->bytes, op);
-        if (a->uses == 1) array_fill(d, a->memory, a, a->host, op);
+        if (!a->memory) a->memory = array_memory(d, a->bytes);
+        if (a->uses == 1) array_fill(d, a->memory, a, a->host);
     }
     for (int i = only_written(field, op, args) - 1; i >= 0; i--) {
         void *address;
         memcpy(&address, args + field[i], sizeof address);
         device_array *a = array_of(address);
         if (!a || a->uses > 1) continue; /* in place of an input */
-        a->output = array_memory(d, a->bytes, op);
+        a->output = array_memory(d, a->bytes);
         outputs++;
-        if (strcmp(array_sanitizer(), "initcheck")) array_fill(d, a->output, a, NULL, op);
+        if (strcmp(array_sanitizer(), "initcheck")) array_fill(d, a->output, a, NULL);
     }
     return outputs;
 }
 
 /* Fills the copies of the arrays that a launch names once more. */
-static inline void arrays_fill(wd_cuda_device *d, wd_op op)
+static inline void arrays_fill(wd_cuda_device *d)
 {
     for (int i = 0; i < device_array_count; i++)
         if (device_arrays[i].uses)
-            array_fill(d, device_arrays[i].memory, &device_arrays[i], device_arrays[i].host, op);
+            array_fill(d, device_arrays[i].memory, &device_arrays[i], device_arrays[i].host);
 }
 
 /* What the second launch changed must have come out of the first. */
-static inline void array_compare(wd_cuda_device *d, device_array *a, const char *after, wd_op op)
+static inline void array_compare(wd_cuda_device *d, device_array *a, const char *after)
 {
     if (!a->output) return;
     if (strcmp(array_sanitizer(), "initcheck")) {
-        char *first = array_read(d, a->output, a, op);
-        for (size_t i = 0; i < a->bytes; i++)
-            array_require(after[i] == a->host[i] || after[i] == first[i],
-                          "a result depends on what an output held before", op);
+        char *first = array_read(d, a->output, a);
+        size_t i = 0;
+        while (i < a->bytes && (after[i] == a->host[i] || after[i] == first[i])) i++;
+        if (i < a->bytes)
+            kernel_case_fail("byte %zu of %zu of a result depends on what the output held before",
+                             i, a->bytes);
         free(first);
     }
     wd_cuda_driver_of(d)->mem_free(a->output);
@@ -274,13 +283,13 @@ static inline void array_compare(wd_cuda_device *d, device_array *a, const char 
 }
 
 /* Results go to the arrays of the host. */
-static inline void arrays_take(wd_cuda_device *d, wd_op op)
+static inline void arrays_take(wd_cuda_device *d)
 {
     for (int i = 0; i < device_array_count; i++) {
         device_array *a = &device_arrays[i];
         if (!a->uses) continue;
-        char *after = array_read(d, a->memory, a, op);
-        array_compare(d, a, after, op);
+        char *after = array_read(d, a->memory, a);
+        array_compare(d, a, after);
         memcpy(a->host, after, a->bytes);
         free(after);
     }

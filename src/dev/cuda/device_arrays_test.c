@@ -47,7 +47,10 @@ static int status_with(fault f)
         for (int i = 0; i < COUNT; i++) x[i] = (float)i, y[i] = 1;
         const wd_combine_args args = {
             .y = y, .x = {x, x}, .factor = {1, 1}, .terms = 2, .count = COUNT - 1};
+        kernel_test_begin(NULL);
+        kernel_case_begin(WD_OP_COMBINE);
         executor_run(WD_OP_COMBINE, &args, sizeof args);
+        if (kernel_test_end(NULL)) _exit(EXIT_FAILURE);
         for (int i = 0; i < COUNT - 1; i++)
             if (y[i] != 2 * (float)i || x[i] != (float)i) _exit(2);
         _exit(y[COUNT - 1] == 1 ? 0 : 3);

@@ -61,17 +61,23 @@ static wd_status describe(wd_cuda_device *d, wd_err *err)
     const wd_cu_result result = driver->device_get_name(model, sizeof model - 1, d->gpu.number);
     if (result) return wd_cuda_fail(err, driver, result, "%s: its name", d->base.name);
     snprintf(out, bytes, "%s, sm_%d, ", model, d->gpu.capability);
-    wd_cuda_products_version(d->products, out, bytes);
     size_t used = strlen(out);
+    if (!d->products) {
+        snprintf(out + used, bytes - used, "no libraries");
+        return WD_OK;
+    }
+    wd_cuda_products_version(d->products, out, bytes);
+    used = strlen(out);
     snprintf(out + used, bytes - used, ", ");
     wd_cuda_attention_version(d->attention, out, bytes);
     return WD_OK;
 }
 
 /* Kernels come first: where the driver is too old for them, finding the libraries does not help. */
-wd_status wd_cuda_dispatch_open(wd_cuda_device *d, wd_err *err)
+wd_status wd_cuda_dispatch_open(wd_cuda_device *d, bool libraries, wd_err *err)
 {
     WD_TRY(load_kernels(d, err));
+    if (!libraries) return describe(d, err);
     WD_TRY(wd_cuda_api_need(&d->gpu.api, WD_CUDA_LT, err));
     WD_TRY(wd_cuda_api_need(&d->gpu.api, WD_CUDA_CUDNN, err));
     WD_TRY(wd_cuda_products_open(&d->products, &d->gpu, err));
@@ -92,6 +98,7 @@ void wd_cuda_dispatch_close(wd_cuda_device *d)
 
 static bool library_can(const wd_cuda_device *d, wd_op op, const void *args)
 {
+    if (!d->products) return false;
     switch (op) {
     case WD_OP_MATMUL:
         return wd_cuda_products_can(d->products, args);

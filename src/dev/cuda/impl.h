@@ -16,7 +16,7 @@
 typedef struct wd_cuda_device {
     wd_device base;
     wd_cuda_gpu gpu;
-    wd_cuda_products *products;
+    wd_cuda_products *products; /* NULL, as the next two: opened without libraries */
     wd_cuda_attention *attention;
     wd_cuda_conv *conv;
     wd_cu_module module; /* of our kernels */
@@ -79,6 +79,10 @@ wd_status wd_cuda_fault(wd_device *device, wd_err *err);
 /* The open device whose pool the address lies in; NULL: it is host memory. */
 wd_cuda_device *wd_cuda_owner(const void *address);
 
+/* As wd_device_open_cuda, but without cuBLASLt and cuDNN: our kernels compute all that they can,
+ * the rest is refused. For tests of our kernels. */
+wd_status wd_cuda_open_kernels(wd_device **out, int number, wd_err *err);
+
 /* ---- pool.c, host.c ---- */
 
 enum { WD_CUDA_GRANULE = 2 << 20 };
@@ -119,8 +123,8 @@ extern const wd_peers_kind wd_cuda_peers_kind;
 
 /* ---- dispatch.c ---- */
 
-/* Loads our kernels, and opens the libraries. */
-wd_status wd_cuda_dispatch_open(wd_cuda_device *device, wd_err *err);
+/* Loads our kernels, and opens the libraries if they are wanted. */
+wd_status wd_cuda_dispatch_open(wd_cuda_device *device, bool libraries, wd_err *err);
 void wd_cuda_dispatch_close(wd_cuda_device *device);
 void wd_cuda_queue_launch(wd_queue *queue, wd_op op, const void *args);
 size_t wd_cuda_workspace(const wd_device *device, wd_op op, const void *args);
