@@ -122,19 +122,13 @@ foreach(list IN ITEMS attention conv dequantise matmul norm pointwise train)
   target_link_options(test_dev_cuda_kernels_${list} PRIVATE -Wl,--gc-sections)
 endforeach()
 
-# The same on a whole cuda device, with libraries: on the stand-ins, and on a GPU where there is.
+# The same on a whole cuda device, with libraries: on the stand-ins.
 foreach(list IN ITEMS attention conv dequantise matmul norm pointwise train)
   if(NOT WD_SANITIZE MATCHES thread)
     wd_unit_test(dev/cuda/device/${list} test_dev_cuda_device_${list}
                  ${PROJECT_SOURCE_DIR}/src/dev/cpu/${list}_test.c)
     target_compile_definitions(test_dev_cuda_device_${list} PRIVATE WD_ON_STANDIN
                                WD_EXECUTORS="dev/cuda/device_executors.h")
-  endif()
-  if(TARGET wd_cuda_image)
-    wd_unit_test(gpu/${list} test_gpu_${list} ${PROJECT_SOURCE_DIR}/src/dev/cpu/${list}_test.c)
-    target_compile_definitions(test_gpu_${list} PRIVATE
-                               WD_EXECUTORS="dev/cuda/device_executors.h")
-    set_tests_properties(gpu/${list} PROPERTIES SKIP_RETURN_CODE 77)
   endif()
 endforeach()
 
@@ -146,26 +140,58 @@ if(NOT WD_SANITIZE MATCHES thread)
 else()
   wd_test_not_here(dev/cuda/device "a block's threads are fibers of one thread")
 endif()
-foreach(test device_arrays lone_peer)
+foreach(test device_arrays lone_peer properties)
   target_compile_definitions(test_dev_cuda_${test} PRIVATE WD_ON_STANDIN)
 endforeach()
 target_link_options(test_dev_cuda_device_arrays PRIVATE -Wl,--wrap=wd_queue_launch)
+
+# The tests that run on a GPU where there is one are one program: see tests/gpu_tests.c.
+add_library(wd_renamed_main INTERFACE)
+target_compile_options(wd_renamed_main INTERFACE -Wno-missing-prototypes)
+function(wd_gpu_test name source)
+  add_library(gpu_test_${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/${source})
+  target_include_directories(gpu_test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src
+                             ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(gpu_test_${name} PRIVATE main=wd_gpu_test_${name}
+                             WD_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WD_PROGRAM="wandistiller"
+                             ${ARGN})
+  target_link_libraries(gpu_test_${name} PRIVATE wandistiller PkgConfig::CMOCKA wd_renamed_main)
+  target_sources(gpu_tests PRIVATE $<TARGET_OBJECTS:gpu_test_${name}>)
+  set(WD_GPU_TESTS ${WD_GPU_TESTS} ${name} PARENT_SCOPE)
+  add_test(NAME gpu/${name} COMMAND gpu_tests ${name})
+  set_tests_properties(gpu/${name} PROPERTIES TIMEOUT ${WD_TEST_SECONDS} SKIP_RETURN_CODE 77
+                       ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_TEST_DEVICE=cuda:0"
+                       WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endfunction()
+
 if(TARGET wd_cuda_image)
-  wd_unit_test(gpu/device test_gpu_device ${PROJECT_SOURCE_DIR}/src/dev/device_test.c)
-  target_compile_definitions(test_gpu_device PRIVATE WD_CUDA_TESTED)
-  wd_unit_test(gpu/lone_peer test_gpu_lone_peer
-               ${PROJECT_SOURCE_DIR}/src/dev/cuda/lone_peer_test.c)
-  set_tests_properties(gpu/device gpu/lone_peer PROPERTIES SKIP_RETURN_CODE 77)
+  add_executable(gpu_tests ${PROJECT_SOURCE_DIR}/tests/gpu_tests.c)
+  foreach(list IN ITEMS attention conv dequantise matmul norm pointwise train)
+    wd_gpu_test(${list} src/dev/cpu/${list}_test.c WD_EXECUTORS="dev/cuda/device_executors.h")
+  endforeach()
+  wd_gpu_test(device src/dev/device_test.c WD_CUDA_TESTED)
+  wd_gpu_test(lone_peer src/dev/cuda/lone_peer_test.c)
+  wd_gpu_test(fixtures tests/fixtures_test.c)
+  wd_gpu_test(properties src/dev/cuda/properties_test.c)
+  list(TRANSFORM WD_GPU_TESTS REPLACE "(.+)" "X(\\1)" OUTPUT_VARIABLE WD_GPU_TESTS_LIST)
+  list(JOIN WD_GPU_TESTS_LIST " " WD_GPU_TESTS_LIST)
+  target_compile_options(gpu_tests PRIVATE "-DWD_GPU_TESTS(X)=${WD_GPU_TESTS_LIST}")
+  target_link_libraries(gpu_tests PRIVATE wandistiller PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
+  target_link_options(gpu_tests PRIVATE -Wl,--gc-sections)
 endif()
 
 # What tools/gpu_check.sh runs.
-add_custom_target(gpu_check_programs DEPENDS wandistiller_cli make_pipeline test_tests_forward
-                  test_tests_sample)
-if(TARGET wd_cuda_image)
-  foreach(list IN ITEMS attention conv dequantise device lone_peer matmul norm pointwise train)
-    add_dependencies(gpu_check_programs test_gpu_${list})
-  endforeach()
+add_custom_target(gpu_check_programs DEPENDS wandistiller_cli make_pipeline)
+if(TARGET gpu_tests)
+  add_dependencies(gpu_check_programs gpu_tests)
 endif()
+
+# PyTorch's fixtures on a simulated device, which works later than it is asked to, as a GPU does,
+# and refuses copies from memory that is not pinned.
+add_test(NAME tests/fixtures-sim COMMAND test_tests_fixtures)
+set_tests_properties(tests/fixtures-sim PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+                     ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_TEST_DEVICE=sim:2GiB"
+                     WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
 # What was tested on simulated devices once more, on GPUs that the stand-in driver shows.
 foreach(path IN ITEMS api/device_memory api/rank_gpus dist/reduce distill/exact distill/ranks
@@ -196,6 +222,14 @@ else()
                                  WD_STANDIN_PROGRAM="$<TARGET_FILE:wandistiller_standin>")
     endif()
   endforeach()
+  wd_unit_test(tests/fixtures-standin test_tests_fixtures_standin
+               ${PROJECT_SOURCE_DIR}/tests/fixtures_test.c)
+  target_sources(test_tests_fixtures_standin PRIVATE
+                 ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/program.c)
+  target_link_libraries(test_tests_fixtures_standin PRIVATE $<TARGET_OBJECTS:wd_cuda_objects>
+                        wd_cuda_standin ${CMAKE_DL_LIBS})
+  set_tests_properties(tests/fixtures-standin PROPERTIES
+                       ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_TEST_DEVICE=cuda:0")
   foreach(test forward sample)
     add_test(NAME tests/${test}-standin COMMAND test_tests_${test})
     set_tests_properties(tests/${test}-standin PROPERTIES TIMEOUT ${WD_TEST_SECONDS}

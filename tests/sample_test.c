@@ -1,5 +1,5 @@
-/* `wandistiller sample`: step by step against diffusers' pipeline on wan-tiny, the files that come
- * of it, and what is refused. */
+/* `wandistiller sample`: the files that come of it, and what is refused. tests/fixtures_test.c
+ * compares its steps with diffusers' pipeline. */
 #include "program.h"
 
 #include "io/png.h"
@@ -11,42 +11,22 @@ static const char *const prompts[] = {
     "penguin, white background",
 };
 
-/* fp32 over ten guided steps, as the issue of comparing with diffusers demands. */
-static const double tolerance = 1e-3;
-
 static wd_program program;
 
-static void every_step_is_that_of_diffusers(void **state)
+static void pictures_and_their_sheet_are_written(void **state)
 {
     (void)state;
-    static const char expected[] = "tests/fixtures/pipeline/out.safetensors";
-    const char *trace = wd_test_path("trace.safetensors"), *out = wd_test_path("pictures");
+    static const char *const files[] = {"0000.png", "0001.png", "0002.png", "contact-sheet.png"};
+    const char *out = wd_test_path("pictures");
     wd_program_run(&program, "sample", "--model", model, "--prompt", prompts[0], prompts[1],
-                   prompts[2], "--negative_prompt", "", "--steps", "10", "--guidance-scale", "4",
+                   prompts[2], "--negative_prompt", "", "--steps", "2", "--guidance-scale", "4",
                    "--guidance_scale_2", "3", "--height", "64", "--width", "64",
                    "--max_sequence_length", "24", "--device", wd_test_device(), "--latents", noise,
-                   "--trace", trace, "--out", out);
+                   "--out", out);
     wd_program_succeeded(&program);
-    for (int i = 0; i <= 10; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "latents.%d", i);
-        wd_test_compare(trace, expected, name, tolerance);
-    }
-    wd_test_compare(trace, expected, "prompt_embeds", tolerance);
-    wd_test_compare(trace, expected, "negative_prompt_embeds", tolerance);
-    wd_test_compare(trace, expected, "sample", tolerance);
-    wd_err err;
-    wd_safetensors *set;
-    wd_test_ok(wd_safetensors_open(&set, trace, &err), &err);
-    const wd_tensor ids = wd_safetensors_find(set, "input_ids")->tensor;
-    wd_tensor want = wd_test_load(expected, "input_ids");
-    assert_int_equal(ids.dtype, want.dtype);
-    assert_memory_equal(ids.data, want.data, wd_tensor_bytes(&want));
-    wd_free(want.data);
-    wd_safetensors_close(set);
-    static const char *const files[] = {"0000.png", "0001.png", "0002.png", "contact-sheet.png"};
     for (int i = 0; i < 4; i++) {
         char path[WD_PATH_MAX];
+        wd_err err;
         wd_image image;
         wd_test_ok(wd_path_join(path, out, files[i], &err), &err);
         wd_test_ok(wd_png_read(&image, path, &err), &err);
@@ -141,7 +121,7 @@ int main(void)
     wd_path_join(model, wd_test_source(), "models/wan-tiny", NULL);
     wd_path_join(noise, wd_test_source(), "tests/fixtures/pipeline/in.safetensors", NULL);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_step_is_that_of_diffusers),
+        cmocka_unit_test(pictures_and_their_sheet_are_written),
         cmocka_unit_test(pictures_depend_on_the_seed_only),
         cmocka_unit_test(one_prompt_may_be_one_file),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),

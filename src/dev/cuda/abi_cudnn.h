@@ -133,6 +133,7 @@ typedef void *wd_cudnn_descriptor; /* of any kind: an object inside cuDNN */
     X(OPERATION_REDUCTION_DESC, 1612)                                                              \
     X(OPERATION_RESHAPE_XDESC, 2200)                                                               \
     X(OPERATION_RESHAPE_YDESC, 2201)                                                               \
+    X(DEVICEPROP_HANDLE, 2701)                                                                     \
     X(DEVICEPROP_JSON_REPRESENTATION, 2702)
 
 /* X(name, value): elementwise operations. */
