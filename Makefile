@@ -8,15 +8,17 @@
 #   make test-tsan  runs tests of ranks, devices and readers under the thread sanitizer
 #   make bench      measures this machine and this program
 #   make torture    injures ranks of training jobs, COUNT of them (300), and sees that nothing hangs
-#   make gpu-check  checks and measures a GPU (DEVICE=cuda:0), in parts (PART=speed) of 9 minutes
-#   make bundle     packs program and libraries for machines where nothing can be installed, and
-#                   beside it what gpu-check runs
+#   make gpu-check  checks and measures a GPU (DEVICE=cuda:0), in parts (PART=first) of 9 minutes
+#   make bundle     packs program, libraries and gpu-check for machines where nothing can be
+#                   installed
 #   make install    installs to PREFIX (/usr/local), below DESTDIR
 #
 # What is missing on a Debian machine is installed first (tools/setup.sh).
 
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
+# Architectures that CUDA kernels are compiled for, such as 90; empty: see compile_cuda_kernels.sh.
+CUDA_ARCHS ?=
 COUNT ?= 300
 BUILD = build/release
 # Tests at a time: one more than there are cores, for some of them wait.
@@ -33,7 +35,8 @@ setup-fuzz:
 	@sh tools/setup.sh clang libclang-rt-dev
 
 build: setup
-	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) \
+	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) "-DWD_CUDA_ARCHS=$(CUDA_ARCHS)" \
+		$(CMAKE_FLAGS) \
 		>$(if $(V),/dev/stdout,/dev/null)
 	@cmake --build --preset release --target wandistiller_cli
 
@@ -72,8 +75,7 @@ gpu-check: build
 
 bundle: build
 	@cmake --build --preset release --target gpu_check_programs
-	@arch=linux-$$(uname -m); sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-$$arch.tar.xz \
-		$(BUILD)/wandistiller-gpu-check-$$arch.tar.xz
+	@sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-linux-$$(uname -m).tar.xz
 
 install: build
 	@cmake --build --preset release --target wandistiller_manual

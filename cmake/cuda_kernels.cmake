@@ -18,6 +18,7 @@ set(WD_CUDA AUTO CACHE STRING "Compile kernels for NVIDIA GPUs: AUTO where nvcc 
 if(WD_CUDA STREQUAL "OFF" OR (WD_CUDA STREQUAL "AUTO" AND WD_SANITIZE))
   return()
 endif()
+set(WD_CUDA_ARCHS "" CACHE STRING "Architectures to compile kernels for, \"90\"; empty: all")
 find_program(WD_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
 if(NOT WD_NVCC)
   if(WD_CUDA STREQUAL "ON")
@@ -32,7 +33,8 @@ file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/cuda)
 set(WD_CUDA_ALL ${PROJECT_SOURCE_DIR}/src/dev/cuda/kernels/all.cu)
 add_custom_command(
   OUTPUT ${WD_CUDA_IMAGE} ${WD_CUDA_LOG}
-  COMMAND sh ${PROJECT_SOURCE_DIR}/tools/compile_cuda_kernels.sh ${WD_NVCC} ${CMAKE_CXX_COMPILER}
+  COMMAND ${CMAKE_COMMAND} -E env "CUDA_ARCHS=${WD_CUDA_ARCHS}"
+          sh ${PROJECT_SOURCE_DIR}/tools/compile_cuda_kernels.sh ${WD_NVCC} ${CMAKE_CXX_COMPILER}
           ${WD_CUDA_IMAGE} ${WD_CUDA_LOG} -I${PROJECT_SOURCE_DIR}/src
           -I${PROJECT_SOURCE_DIR}/include -MD -MF ${WD_CUDA_IMAGE}.d -MT ${WD_CUDA_IMAGE}
           ${WD_CUDA_ALL}

@@ -403,6 +403,7 @@ add_test(NAME checks/headers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_header
 if(WD_CUDA_IMAGE)
   add_test(NAME checks/cuda_kernels COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_cuda_kernels.sh
            ${WD_CUDA_LOG} ${WD_CUDA_IMAGE} ${PROJECT_SOURCE_DIR}/src/dev/cuda/kernels/list.h)
+  set_tests_properties(checks/cuda_kernels PROPERTIES ENVIRONMENT "CUDA_ARCHS=${WD_CUDA_ARCHS}")
 else()
   wd_test_not_here(checks/cuda_kernels "there is no nvcc, or it is not to be used")
 endif()

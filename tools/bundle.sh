@@ -2,11 +2,11 @@
 # Packs the built program with the libraries and the Open MPI that it runs on into one archive, for
 # machines where nothing can be installed. The C library is the machine's own: it must be as new as
 # that of the machine that builds. NVIDIA's driver and libraries are looked up at run time.
-# A second archive, which is unpacked in the same place, has what `make gpu-check` runs: its script
-# as FOLDER/gpu-check, tests of the device, the embedded teacher, and values to compare with.
-# Usage, in any folder: tools/bundle.sh BUILD_FOLDER ARCHIVE.tar.xz [GPU_CHECK.tar.xz]
+# Beside the program are the programs of `make gpu-check` and its script, gpu-check, which is run in
+# the source's folder: models, golden values and scripts are there.
+# Usage, in any folder: tools/bundle.sh BUILD_FOLDER ARCHIVE.tar.xz
 set -eu
-build=$1 archive=$2 check_archive=${3:-}
+build=$1 archive=$2
 source=$(cd "$(dirname "$0")/.." && pwd)
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
@@ -24,25 +24,18 @@ found() { # FILE: whether all libraries that it loads are on this machine
     ! ldd "$1" | grep -q 'not found'
 }
 
-take_libraries() { # FILE [FOLDER]: copies what it loads and the bundle does not have yet
+take_libraries() { # FILE: copies what it loads and the bundle does not have yet
     for library in $(libraries "$1"); do
         base=$(basename "$library")
         echo "$base" | grep -Eq "$from_system" || [ -f "$root/lib/$base" ] ||
-            cp -L "$library" "${2:-$root/lib}/$base"
+            cp -L "$library" "$root/lib/$base"
     done
 }
 
-take_program() { # PATH PLACE [LIBRARIES]
+take_program() { # PATH PLACE
     cp -L "$1" "$2"
     strip "$2"
-    take_libraries "$2" "${3:-}"
-}
-
-pack() { # ARCHIVE
-    mkdir -p "$(dirname "$1")"
-    tar -C "$stage" --owner=0 --group=0 --sort=name -cf - "$name" | xz -T2 >"$1.part"
-    mv "$1.part" "$1"
-    echo "$1: $(stat -c %s "$1") bytes"
+    take_libraries "$2"
 }
 
 # Plugins for networks whose drivers a cluster has of its own would need their libraries, too.
@@ -84,39 +77,34 @@ export OPAL_PREFIX="$root/usr" PMIX_INSTALL_PREFIX="$root/usr"
 exec "$root/usr/bin/wandistiller" "$@"
 WRAPPER
 chmod +x "$root/wandistiller"
-pack "$archive"
-[ -n "$check_archive" ] || exit 0
 
-# ---- what checks a GPU, laid out as the source's folder and its build ----
+# ---- what checks a GPU: a folder like the one of a build ----
 
 check=$root/check
-mkdir -p "$check/build/tests" "$check/lib" "$check/models" "$check/tests/fixtures" \
-    "$check/tools" "$check/bench"
-for test in "$build"/tests/test_gpu_* "$build/tests/test_tests_forward" \
-    "$build/tests/test_tests_sample"; do
-    [ ! -x "$test" ] || take_program "$test" "$check/build/tests/$(basename "$test")" "$check/lib"
+mkdir -p "$check"
+for program in gpu_tests make_pipeline; do
+    [ ! -x "$build/$program" ] || take_program "$build/$program" "$check/$program"
 done
-take_program "$build/make_pipeline" "$check/build/make_pipeline" "$check/lib"
-cp -r "$source/models/wan-tiny" "$check/models"
-for values in dit-image dit-head128 dit-video umt5 vae-2.1 vae-2.1-video vae-2.2 pipeline; do
-    cp -r "$source/tests/fixtures/$values" "$check/tests/fixtures"
-done
-cp "$source"/tools/gpu_check*.sh "$source/tools/demo.json" "$check/tools"
-cp "$source/bench/pytorch.py" "$source/bench/pytorch_models.py" "$check/bench"
-
-cat >"$check/build/wandistiller" <<'WRAPPER'
-#!/bin/sh
-exec "$(dirname "$(readlink -f "$0")")/../../wandistiller" "$@"
-WRAPPER
+ln -s ../wandistiller "$check/wandistiller"
 cat >"$root/gpu-check" <<'WRAPPER'
 #!/bin/sh
-# Checks and measures a GPU, and writes gpu-report.md into the current folder. Parts, and what it
-# reads from the environment: see check/tools/gpu_check.sh.
+# Checks and measures a GPU. Run it in the folder of the source, such as a git clone. Parts, and
+# what it reads from the environment: see tools/gpu_check.sh there. REPORT names the report's file.
 # Usage: gpu-check [PART...]
 root=$(dirname "$(readlink -f "$0")")
-export GPU_CHECK_LIBRARIES="$root/lib:$root/check/lib"
-exec sh "$root/check/tools/gpu_check.sh" "$root/check/build" "$PWD/gpu-report.md" "$@"
+if [ ! -f tools/gpu_check.sh ] || [ ! -d models/wan-tiny ]; then
+    echo "gpu-check: this folder has no tools/gpu_check.sh and models/wan-tiny: run it in the" \
+        "folder of WanDistiller's source (git clone)" >&2
+    exit 2
+fi
+export GPU_CHECK_LIBRARIES="$root/lib"
+exec sh tools/gpu_check.sh "$root/check" "${REPORT:-$PWD/gpu-report.md}" "$@"
 WRAPPER
-chmod +x "$check/build/wandistiller" "$root/gpu-check"
-rm -rf "$root/usr" "$root/lib" "$root/wandistiller" # which the first archive has
-pack "$check_archive"
+chmod +x "$root/gpu-check"
+
+# The programs have much in common, which a dictionary as large as all of them sees.
+mkdir -p "$(dirname "$archive")"
+tar -C "$stage" --owner=0 --group=0 --sort=name -cf - "$name" |
+    xz -T1 ${BUNDLE_XZ:---lzma2=preset=6,dict=64MiB} >"$archive.part"
+mv "$archive.part" "$archive"
+echo "$archive: $(stat -c %s "$archive") bytes"

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Compiles our CUDA kernels into one image with machine code for every architecture that this nvcc
-# knows of those that we name, and PTX for the rest. What the compiler says goes to a log, which
-# tools/check_cuda_kernels.sh reads.
+# knows of those that we name, or that CUDA_ARCHS in the environment names, and PTX for the rest.
+# What the compiler says goes to a log, which tools/check_cuda_kernels.sh reads.
 # Usage: tools/compile_cuda_kernels.sh NVCC HOST_COMPILER IMAGE LOG [flags] SOURCE
 #        tools/compile_cuda_kernels.sh --architectures    prints the architectures that we name
 set -eu
-architectures="80 86 89 90 100 120"
+architectures=${CUDA_ARCHS:-80 86 89 90 100 120}
 [ "$1" != --architectures ] || { echo "$architectures"; exit; }
 nvcc=$1 host=$2 image=$3 log=$4
 shift 4

@@ -3,6 +3,7 @@
 # is required, wanted and found, then what every step printed. Each part ends after at most
 # PART_SECONDS (540), whatever happens in it; parts may be run one by one, for one report.
 #
+#   first      a short form of the next ones, in four minutes: run it on a machine that is new
 #   correct    kernels, devices, the networks of PyTorch and diffusers
 #   strategies the same student under every strategy that one GPU can have, in fp32 and bf16
 #   gpus       NCCL on one GPU; on two, copies between them, strategies, ranks
@@ -15,7 +16,8 @@
 #   distil     the embedded teacher distilled on the processor and on the device
 #   steady     eight minutes of training in the geometry of 1.3B: memory and idle time
 #
-# Usage: tools/gpu_check.sh BUILD_FOLDER REPORT [PART...]
+# Usage: tools/gpu_check.sh BUILD_FOLDER REPORT [PART...]; without parts: all but `first`
+# REPORT.tar.gz has the report and the files that it was made of.
 # In the environment: DEVICE, default cuda:0, numbered as by nvidia-smi. GPU_CHECK_LIBRARIES,
 # folders of the libraries that the tests load, for a bundle that has its own. TMPDIR, a folder with
 # room for 45 GB. QUICK=1 makes everything small: it tries this script out on any device, and its
@@ -35,7 +37,7 @@ libraries=${GPU_CHECK_LIBRARIES:-}
 program=$build/wandistiller
 [ -x "$program" ] || { echo "$program is not there: run make" >&2; exit 2; }
 for part in "$@"; do
-    case " $parts " in
+    case " first $parts " in
     *" $part "*) ;;
     *) echo "gpu-check: no part is called $part: expected some of $parts" >&2; exit 2 ;;
     esac
@@ -55,7 +57,7 @@ stage=$(mktemp -d)
 run= # the process of a run in the background
 trap '[ -z "$run" ] || kill "$run"; rm -rf "$stage"' EXIT
 trap 'exit 130' INT TERM
-out=$stage/out kept=$report.parts
+kept=$report.parts out=$report.parts/running
 mkdir -p "$kept"
 
 # The GPU as nvidia-smi counts it, which does not know CUDA_VISIBLE_DEVICES.
@@ -78,39 +80,47 @@ with_libraries() { # TITLE COMMAND...
 }
 
 # Runs every command of the form PREFIX TEST; the number of those that fail is the figure. What does
-# not end in the part's time has not failed, but then nothing is known.
+# not end in the part's time, or cannot be run here (77), has not failed, but then nothing is known.
 tests_of() { # KEY TITLE TESTS PREFIX...
-    key=$1 what=$2 tests=$3 ran=0 bad=0 late=0
+    key=$1 what=$2 tests=$3 ran=0 bad=0 late=0 why=
     shift 3
     for test in $tests; do
-        [ -x "$build/tests/$test" ] || continue
+        [ -x "$build/gpu_tests" ] || continue
         ran=$((ran + 1))
-        with_libraries "$what$test" "$@" "$build/tests/$test" && continue
-        if [ "$(seconds_left)" -gt 0 ]; then bad=$((bad + 1)); else late=$((late + 1)); fi
+        with_libraries "$what$test" "$@" "$build/gpu_tests" "$test" && continue
+        case $status in
+        77) why=$(sed -n 's/^not tested here: //p' "$out" | tail -n 1) ;;
+        124 | 137) late=$((late + 1)) ;;
+        *) bad=$((bad + 1)) ;;
+        esac
     done
-    if [ $ran -eq 0 ]; then
+    if [ $bad -gt 0 ]; then
+        found "$key" $bad
+    elif [ $ran -eq 0 ]; then
         not_run "$key" "there are no such tests for $device"
-    elif [ $bad -eq 0 ] && [ $late -gt 0 ]; then
+    elif [ -n "$why" ]; then
+        not_run "$key" "$why"
+    elif [ $late -gt 0 ]; then
         not_run "$key" "$late of $ran tests did not end in the part's time"
     else
-        found "$key" $bad
+        found "$key" 0
     fi
 }
 
 kernel_tests() {
     case $device in
-    cuda*) (cd "$build/tests" && ls) | grep '^test_gpu_' | grep -Ev '_(device|lone_peer)$' ;;
+    cuda*) "$build/gpu_tests" | grep -Ev '^(device|lone_peer|fixtures|properties)$' ;;
     esac
 }
 
 device_test() {
-    case $device in cuda*) echo test_gpu_device ;; esac
+    case $device in cuda*) echo device ;; esac
 }
 
 correct() {
     tests_of kernels "" "$(kernel_tests)"
     tests_of device "" "$(device_test)"
-    tests_of fixtures "" "test_tests_forward test_tests_sample"
+    tests_of fixtures "" fixtures
 }
 
 sanitize() { # TOOL
@@ -132,6 +142,10 @@ initcheck() { sanitize initcheck; }
 # ---- strategies, gpus ----
 
 . "$here/gpu_check_runs.sh"
+
+# ---- first ----
+
+. "$here/gpu_check_first.sh"
 
 # ---- speed, pytorch, shapes ----
 
@@ -366,4 +380,8 @@ for part in ${*:-$parts}; do
     rm -rf "${stage:?}"/*
     write_report
 done
+tar -C "$(dirname "$report")" -czf "$report.tar.gz" "$(basename "$report")" \
+    "$(basename "$report").parts"
+grep -E '[|] (pass|fail|shown) [|]$' "$kept/table"
+echo "$report, $report.tar.gz: $passed passed, $failed failed, $missing not run"
 [ "$failed" -eq 0 ]

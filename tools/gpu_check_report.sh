@@ -8,6 +8,9 @@
 # A limit of "-" only shows the figure.
 requirements() {
     cat <<'END'
+first|first-failed|steps that fail|at most 0
+first|first-fp32|fp32: different students under three strategies on one GPU|at most 1
+first|first-bf16|bf16: different students under three strategies on one GPU|at most 1
 correct|kernels|kernels compared with the processor's: test programs that fail|at most 0
 correct|fixtures|networks compared with PyTorch and diffusers: test programs that fail|at most 0
 correct|device|copies, events, memory of a device: test programs that fail|at most 0
@@ -84,7 +87,8 @@ step() { # TITLE COMMAND...
     status=124
     : >"$out"
     if [ "$left" -gt 0 ]; then
-        timeout "$left" "$@" >"$out" 2>&1
+        write_report # what is known so far, should this script be ended in the step
+        timeout -k 5 "$left" "$@" >"$out" 2>&1
         status=$?
     fi
     say "" "### $title" '```'
@@ -119,7 +123,6 @@ write_report() {
         echo "| part | measured | wanted | found | result |"
         echo "|---|---|---|---|---|"
         cat "$kept/table"
-        for of in $parts; do [ ! -f "$kept/$of.md" ] || cat "$kept/$of.md"; done
-    } >"$report"
-    echo "$report: $passed passed, $failed failed, $missing not run"
+        for of in first $parts; do [ ! -f "$kept/$of.md" ] || cat "$kept/$of.md"; done
+    } >"$report.part" && mv "$report.part" "$report"
 }

@@ -140,15 +140,7 @@ ranks_of_two() {
 }
 
 gpus() {
-    if [ ! -x "$build/tests/test_gpu_lone_peer" ]; then
-        not_run nccl "there is no such test for $device"
-    elif with_libraries "NCCL of one rank" "$build/tests/test_gpu_lone_peer"; then
-        found nccl 0
-    elif [ "$status" -eq 77 ]; then
-        not_run nccl "$(sed -n 's/^not tested here: //p' "$out" | tail -n 1)"
-    else
-        found nccl 1
-    fi
+    tests_of nccl "NCCL of one rank, " "$([ -z "$(device_test)" ] || echo lone_peer)"
     find_pair
     if [ -z "$pair" ]; then
         for key in peers pair-fp32 pair-bf16 ranks ranks-nccl; do not_run $key "$why"; done
@@ -156,7 +148,7 @@ gpus() {
     fi
     WD_TEST_OTHER_DEVICE=cuda:$other
     export WD_TEST_OTHER_DEVICE
-    tests_of peers "copies to cuda:$other, " test_gpu_device
+    tests_of peers "copies to cuda:$other, " device
     unset WD_TEST_OTHER_DEVICE
     on_two_gpus fp32
     on_two_gpus bf16

@@ -1,0 +1,139 @@
+# The part `first` of tools/gpu_check.sh, which reads this file: what a machine with a GPU can show
+# in four minutes, in the order of what teaches most. Steps that do not need the GPU for themselves
+# run at the same time. Each has a time limit, and its output is in $first_out/STEP as it comes; the
+# other steps go on where one fails. At the end it is packed into one archive beside the report.
+
+first_out=$kept/first
+
+first_left() {
+    left=$((first_end - $(date +%s)))
+    echo "$left"
+}
+
+# One line of the summary, which is printed, too.
+tell() { printf '%s\n' "$*" | tee -a "$first_out/summary"; }
+
+# The result of an exit status. A test that ends with 77 cannot be run here; 124 and 137 are of
+# `timeout`.
+result_of() { # STATUS
+    case $1 in
+    0) echo pass ;;
+    77)
+        why=$(sed -n 's/^not tested here: //p' "$first_out/$2" | tail -n 1 | cut -c1-120)
+        echo "not run: $why" ;;
+    124 | 137) echo "not run: its time was over" ;;
+    *) echo "FAILED ($1)" ;;
+    esac
+}
+
+# Runs a command for at most SECONDS, or what is left of the part's time.
+first_step() { # NAME SECONDS COMMAND...
+    name=$1 most=$2
+    shift 2
+    left=$(first_left)
+    [ "$most" -lt "$left" ] || most=$left
+    began=$(date +%s) status=124
+    if [ "$most" -gt 1 ]; then
+        CUBLASLT_LOG_LEVEL=${log_level:-1} CUBLASLT_LOG_FILE=$first_out/$name.cublaslt \
+            CUDNN_LOGLEVEL_DBG=${cudnn_level:-1} CUDNN_LOGDEST_DBG=$first_out/$name.cudnn \
+            timeout -k 5 "$most" "$@" >"$first_out/$name" 2>&1
+        status=$?
+    fi
+    [ -s "$first_out/$name.cublaslt" ] || rm -f "$first_out/$name.cublaslt"
+    [ -s "$first_out/$name.cudnn" ] || rm -f "$first_out/$name.cudnn"
+    now=$(date +%s)
+    tell "$(printf '%-24s %3d s, at %3d s: %s' "$name" $((now - began)) \
+        $((now - first_end + first_seconds)) "$(result_of $status "$name")")"
+    return $status
+}
+
+gpu_test() { # NAME SECONDS TEST
+    first_step "$1" "$2" \
+        ${libraries:+env "LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"} \
+        "$build/gpu_tests" "$3"
+}
+
+first_machine() {
+    first_step machine 20 sh -c 'nvidia-smi; nvidia-smi -q -d MEMORY,CLOCK,POWER,ECC | head -n 80
+        lscpu | head -n 25; free -g; df -h / /tmp; ulimit -a
+        ldconfig -p | grep -E "libcuda.so|cublasLt|cudnn|nvrtc|nccl"; env | grep -iE "cuda|nvidia"
+        command -v python3 gcc nvcc ncu compute-sanitizer'
+}
+
+# One student under one strategy; its hash is the last line of the step's output.
+first_train() { # NAME TEACHER STRATEGY OPTION...
+    name=$1 teacher=$2 strategy=$3
+    shift 3
+    # shellcheck disable=SC2016
+    first_step "$name" 90 \
+        sh -c '"$@" && sha256sum <"$0/transformer/diffusion_pytorch_model.safetensors"' \
+        "$stage/$name" "$program" train --teacher_path "$teacher" \
+        --data_path models/wan-tiny/prompts.txt --cache_dir "$stage/$name.cache" \
+        --output_dir "$stage/$name" --guidance_scale 2 --save_samples false --devices "$device" \
+        --teacher_device_strategy "$strategy" "$@"
+}
+
+# Runs that must make the same student, at the same time.
+first_strategies() { # TYPE
+    use_type "$1" || return
+    for strategy in gpu offload disk; do
+        # shellcheck disable=SC2086
+        first_train "$type-$strategy" "$teacher" $strategy $options &
+    done
+}
+
+first_compare() { # TYPE
+    for strategy in gpu offload disk; do
+        tail -n 1 "$first_out/$1-$strategy" 2>/dev/null | grep -Eo '^[0-9a-f]{64}'
+    done >"$stage/hashes"
+    runs=$(wc -l <"$stage/hashes") students=$(sort -u "$stage/hashes" | wc -l)
+    [ "$runs" -eq 3 ] || students="$runs of 3 runs ended"
+    tell "$1: different students under gpu, offload and disk: $students"
+    found "first-$1" "$students"
+}
+
+first_failures() {
+    grep -hE '^case [0-9]+ failed|^\[  (FAILED|ERROR) |^    .*(largest error|were changed)|error:' \
+        "$first_out"/k-* "$first_out"/fixtures "$first_out"/device "$first_out"/reopen 2>/dev/null |
+        cut -c1-240 | head -n 20
+}
+
+first() {
+    first_seconds=${PART_SECONDS:-240}
+    first_end=$(($(date +%s) + first_seconds))
+    rm -rf "$first_out" && mkdir -p "$first_out" || return
+    tell "first: $device, $("$program" --version), at most $first_seconds s"
+    first_machine &
+    # The libraries' own logs of one opening of the device are kept whole.
+    log_level=5 cudnn_level=3 gpu_test properties.json 60 properties
+    log_level='' cudnn_level=''
+    wait
+    for test in $(kernel_tests); do
+        WD_TEST_CASES=1 gpu_test "k-$test" 100 "$test" &
+    done
+    wait
+    gpu_test device 40 device
+    gpu_test nccl 40 lone_peer
+    gpu_test fixtures 60 fixtures
+    first_strategies fp32
+    first_strategies bf16
+    wait
+    first_compare fp32
+    first_compare bf16
+    first_step models 90 "$program" bench --only models --device "$device"
+    first_step copies 20 "$program" bench --only copies --device "$device"
+    first_step shapes 60 "$program" bench --only shapes --device "$device"
+    tell "$(grep -hE 'matrix product|% of peak|left out' "$first_out/models" | head -n 14)"
+    tell "$(grep -h 'GB/s' "$first_out/copies" | head -n 4)"
+    tell "$(first_failures)"
+    found first-failed "$(grep -c ': FAILED' "$first_out/summary")"
+    say "" '```' "$(head -n 60 "$first_out/summary")" '```'
+    for file in "$first_out"/*; do shorten "$file"; done
+}
+
+# Cuts the middle out of a long output, so that what is packed stays small.
+shorten() { # FILE
+    [ "$(wc -c <"$1")" -gt 400000 ] || return
+    { head -c 200000 "$1"; echo; echo "[cut]"; tail -c 200000 "$1"; } >"$1.cut"
+    mv "$1.cut" "$1"
+}
