@@ -96,6 +96,17 @@ target_link_libraries(wandistiller PUBLIC wd_flags ${WD_LINK})
 
 file(GLOB WD_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
 list(FILTER WD_CLI_SOURCES EXCLUDE REGEX "_test\\.c$")
+# The commit that `--version` prints, where the source is a clone; "+": it was changed since.
+set(WD_COMMIT)
+if(EXISTS ${PROJECT_SOURCE_DIR}/.git)
+  execute_process(COMMAND git -C ${PROJECT_SOURCE_DIR} describe --always --abbrev=12 --exclude=*
+                          --dirty=+
+                  OUTPUT_VARIABLE WD_COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+if(WD_COMMIT MATCHES "^[0-9a-f]+[+]?$")
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/cli/main.c PROPERTIES
+                              COMPILE_DEFINITIONS "WD_COMMIT=\" (${WD_COMMIT})\"")
+endif()
 if(WD_CLI_SOURCES)
   add_executable(wandistiller_cli ${WD_CLI_SOURCES})
   # The program has its final RUNPATH from the start. CMake would otherwise write a longer one, to

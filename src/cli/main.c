@@ -13,6 +13,10 @@
 
 #include "cli/cli.h"
 
+#ifndef WD_COMMIT
+#define WD_COMMIT "" /* " (0123456789ab)" in the build of a clone: see cmake/library.cmake */
+#endif
+
 /* Writes to standard error with functions that a signal handler may call. */
 static void say(const char *text)
 {
@@ -168,7 +172,7 @@ int main(int argc, char **argv)
     }
     const char *name = argv[1];
     if (!strcmp(name, "--version")) {
-        printf("wandistiller %s\n", wd_version());
+        printf("wandistiller %s%s\n", wd_version(), WD_COMMIT);
         return finish();
     }
     if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
