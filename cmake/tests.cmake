@@ -252,6 +252,16 @@ foreach(list DRIVER LT CUDNN NCCL)
                              WD_LIBRARY_${list}="$<TARGET_FILE:cuda_library_${name}>")
   add_dependencies(test_dev_cuda_api cuda_library_${name})
 endforeach()
+add_library(cuda_library_builtins MODULE ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/library.c)
+target_include_directories(cuda_library_builtins PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(cuda_library_builtins PRIVATE wd_flags)
+target_compile_definitions(cuda_library_builtins PRIVATE WD_LIBRARY_LIST="dev/cuda/api_nccl.h"
+                           WD_LIBRARY_MAP=WD_CUDA_NCCL_MAP)
+target_link_options(cuda_library_builtins PRIVATE
+                    -Wl,-soname,libwandistiller-builtins.so.1.0)
+target_compile_definitions(test_dev_cuda_api PRIVATE
+                           WD_LIBRARY_BUILTINS="$<TARGET_FILE:cuda_library_builtins>")
+add_dependencies(test_dev_cuda_api cuda_library_builtins)
 # The test loads it as the driver of an old machine.
 target_link_options(cuda_library_driver PRIVATE -Wl,-soname,libcuda.so.1)
 if(WD_CUDA_INCLUDE)

@@ -18,6 +18,7 @@ typedef void *wd_cudnn_descriptor; /* of any kind: an object inside cuDNN */
 /* X(name, value): what calls return. Any other value is a failure, too. */
 #define WD_CUDNN_STATUS_MAP(X)                                                                     \
     X(SUCCESS, 0)                                                                                  \
+    X(SUBLIBRARY_LOADING_FAILED, 1008)                                                             \
     X(BAD_PARAM, 2000)                                                                             \
     X(BAD_PARAM_NOT_FINALIZED, 2004)                                                               \
     X(BAD_PARAM_SIZE_INSUFFICIENT, 2006)                                                           \

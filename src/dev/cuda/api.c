@@ -58,6 +58,7 @@ wd_status wd_cuda_api_fill(wd_cuda_api *api, wd_cuda_library library, void *hand
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `loaded` */
 static wd_cuda_api loaded;
 static int driver_version; /* 1000 times the CUDA version that the driver supports, such as 13000 */
+static bool lacks_nvrtc;   /* NVRTC was not found, when cuDNN was opened */
 static bool driver_found;  /* libcuda.so.1 could be opened, of whatever version it is */
 static _Atomic(const wd_cuda_api *) in_use; /* NULL: `loaded` */
 
@@ -76,8 +77,8 @@ static const product products[] = {
 };
 
 static const char *const install[2] = {
-    "pip install nvidia-cublas-cu12 nvidia-cudnn-cu12 nvidia-nccl-cu12",
-    "pip install nvidia-cublas nvidia-cudnn-cu13 nvidia-nccl-cu13",
+    "pip install nvidia-cublas-cu12 nvidia-cudnn-cu12 nvidia-cuda-nvrtc-cu12 nvidia-nccl-cu12",
+    "pip install nvidia-cublas nvidia-cudnn-cu13 nvidia-cuda-nvrtc nvidia-nccl-cu13",
 };
 
 static wd_status load_driver(wd_err *err)
@@ -102,14 +103,25 @@ static wd_status load_driver(wd_err *err)
                    driver_version / 1000, driver_version % 1000 / 10);
 }
 
-/* cuDNN calls cuBLASLt, and compiles some kernels with NVRTC. It finds both where they have been
- * opened before, wherever they lie; NVRTC is needed for few plans and may be missing. */
+/* cuDNN calls cuBLASLt, and compiles its attention with NVRTC. It finds both where they have been
+ * opened before, wherever they lie. NVRTC in turn opens its builtins by their name alone, when it
+ * first compiles: in the folders of pip nobody would find them. */
 static void load_nvrtc(bool cuda_13)
 {
     static const char *const file[2][3] = {{"libnvrtc.so.12"},
                                            {"libnvrtc.so.13", "libnvrtc.so.12"}};
     wd_cuda_found found;
     wd_cuda_lookup(&found, file[cuda_13]);
+    if (found.handle) wd_cuda_lookup_beside(found.handle, "libnvrtc-builtins.so.*");
+    lacks_nvrtc = !found.handle;
+}
+
+bool wd_cuda_api_lacks_nvrtc(void)
+{
+    pthread_mutex_lock(&lock);
+    const bool lacks = !in_use && lacks_nvrtc;
+    pthread_mutex_unlock(&lock);
+    return lacks;
 }
 
 static wd_status load(wd_cuda_library library, wd_err *err)

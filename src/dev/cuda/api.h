@@ -55,6 +55,9 @@ wd_status wd_cuda_api_need(const wd_cuda_api **out, wd_cuda_library library, wd_
 /* Whether a call for WD_CUDA_DRIVER has found the driver's library, be it usable or not. */
 bool wd_cuda_api_found_driver(void);
 
+/* Whether NVRTC, with which cuDNN compiles attention, was missing when cuDNN was opened. */
+bool wd_cuda_api_lacks_nvrtc(void);
+
 /* Tests: the table to use from now on, borrowed; NULL: NVIDIA's libraries again. No device may be
  * open. */
 void wd_cuda_api_use(const wd_cuda_api *api);

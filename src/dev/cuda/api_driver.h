@@ -26,8 +26,6 @@
       (int *can, wd_cu_device device, wd_cu_device peer))                                          \
     X(wd_cu_result, device_primary_ctx_retain, cuDevicePrimaryCtxRetain,                           \
       (wd_cu_context * context, wd_cu_device device))                                              \
-    X(wd_cu_result, device_primary_ctx_release, cuDevicePrimaryCtxRelease_v2,                      \
-      (wd_cu_device device))                                                                       \
     X(wd_cu_result, ctx_set_current, cuCtxSetCurrent, (wd_cu_context context))                     \
     X(wd_cu_result, ctx_get_current, cuCtxGetCurrent, (wd_cu_context * context))                   \
     X(wd_cu_result, ctx_synchronize, cuCtxSynchronize, (void))                                     \

@@ -168,6 +168,28 @@ static void damaged_ones_are_named(void **state)
     unsetenv("CUDA_HOME");
 }
 
+/* A library that opens another one by its name alone finds it in its own folder, where pip puts
+ * both: so NVRTC finds its builtins. */
+static void one_library_finds_another_beside_it(void **state)
+{
+    (void)state;
+    static const char name[] = "libwandistiller-builtins.so.1.0"; /* in the library, too */
+    char root[256], folder[512], path[2][1024];
+    wd_err err;
+    snprintf(root, sizeof root, "%s/beside", wd_test_folder());
+    make_folder(folder, root, "lib/python3.12/site-packages/nvidia/cu13/lib");
+    snprintf(path[0], sizeof path[0], "%s/libwandistiller-compiler.so.13", folder);
+    snprintf(path[1], sizeof path[1], "%s/%s", folder, name);
+    wd_test_ok(wd_file_copy(path[0], WD_LIBRARY_LT, &err), &err);
+    wd_test_ok(wd_file_copy(path[1], WD_LIBRARY_BUILTINS, &err), &err);
+    void *compiler = dlopen(path[0], RTLD_NOW);
+    assert_non_null(compiler);
+    assert_null(dlopen(name, RTLD_NOW));
+    assert_int_equal(wd_cuda_lookup_beside(compiler, "libwandistiller-other.so.*"), 0);
+    assert_int_equal(wd_cuda_lookup_beside(compiler, "libwandistiller-builtins.so.*"), 1);
+    assert_non_null(dlopen(name, RTLD_NOW));
+}
+
 /* All functions of a list are found in a library that has them, and the first that is missing is
  * named for one that has others. */
 static void tables_are_filled(void **state)
@@ -250,6 +272,7 @@ int main(void)
         cmocka_unit_test(said_where_it_was_looked_for),
         cmocka_unit_test(relative_roots_are_passed_by),
         cmocka_unit_test(damaged_ones_are_named),
+        cmocka_unit_test(one_library_finds_another_beside_it),
         cmocka_unit_test(a_driver_is_found_or_asked_for), /* before one that is loaded below */
         cmocka_unit_test(tables_are_filled),
         cmocka_unit_test(a_stand_in_is_used),

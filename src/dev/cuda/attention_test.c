@@ -294,9 +294,39 @@ static void refusals_are_errors(void **state)
     wd_the_standin_faults.cudnn_none = true;
     wd_test_refused(launch_backward(a, &w.backward, &err), &err, WD_INTERNAL,
                     "cannot plan attention's backward pass of 6 queries and 6 keys");
-    assert_non_null(strstr(err.message, "none of its engines repeats its results bit for bit"));
+    assert_non_null(strstr(err.message, "none of its 0 engines repeats its results bit for bit"));
     assert_non_null(strstr(err.message, "install a newer cuDNN 9, or say --devices cpu"));
+    /* the first failure is told, and not that the second heuristic has no more engines */
+    wd_the_standin_faults.cudnn_none = false;
+    wd_the_standin_faults.cudnn_no_compiler = true;
+    wd_test_refused(launch_backward(a, &w.backward, &err), &err, WD_INTERNAL,
+                    "the first that failed: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED: "
+                    "libnvrtc-builtins.so.13.0 cannot be opened: install");
     release(&w);
+    close_attention(a);
+}
+
+/* Versions with known faults in attention's backward pass. */
+static void old_versions_are_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_attention *a;
+    static const struct {
+        size_t number;
+        const char *said;
+    } versions[] = {{91002, "cuDNN 9.10.2 has known faults: expected 9.18 or later"},
+                    {91799, "cuDNN 9.17.99 has known faults"},
+                    {8906, "expected cuDNN 9, found version number 8906"}};
+    const wd_cuda_gpu *gpu = wd_standin_gpu();
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        wd_the_standin_faults.cudnn_version = versions[i].number;
+        wd_test_refused(wd_cuda_attention_open(&a, gpu, &err), &err, WD_UNSUPPORTED,
+                        versions[i].said);
+    }
+    wd_the_standin_faults.cudnn_version = 91800;
+    wd_test_ok(wd_cuda_attention_open(&a, gpu, &err), &err);
+    wd_the_standin_faults.cudnn_version = 0;
     close_attention(a);
 }
 
@@ -340,6 +370,7 @@ int main(void)
         cmocka_unit_test(engines_that_do_not_repeat_themselves),
         cmocka_unit_test(what_goes_the_plain_way),
         cmocka_unit_test(refusals_are_errors),
+        cmocka_unit_test(old_versions_are_refused),
         cmocka_unit_test(without_memory),
         cmocka_unit_test(version_is_named),
     };

@@ -84,7 +84,6 @@ static void cuda_close(wd_device *device)
         wd_cuda_dispatch_close(d);
         if (d->setup) driver->stream_destroy(d->setup);
         driver->ctx_set_current(NULL);
-        driver->device_primary_ctx_release(d->gpu.number);
     }
     pthread_mutex_destroy(&d->fault_lock);
     wd_device_discard(device);
@@ -177,6 +176,8 @@ static wd_status explain_context(const wd_cuda_device *d, wd_cu_result result, w
                                               : "its compute mode lets only one process use it");
 }
 
+/* Every opening retains the primary context, and nothing releases it: libraries may keep state of a
+ * context beyond their handles, which would not survive that it is destroyed. */
 static wd_status open_context(wd_cuda_device *d, wd_err *err)
 {
     const wd_cuda_driver *driver = wd_cuda_driver_of(d);

@@ -13,12 +13,26 @@ typedef struct planner {
     wd_cudnn_graph *graph;
     wd_cudnn_descriptor operations; /* the finalized graph */
     const wd_cudnn_wish *wish;
-    wd_cudnn_status last; /* of the last candidate that failed */
+    wd_cudnn_status last;    /* of the last call */
+    int candidates;          /* configurations that were tried */
+    wd_cudnn_status failure; /* of the first candidate for which a call failed, and its text */
+    char failure_text[256];
 } planner;
 
 static bool ok(wd_cudnn_status status)
 {
     return status == WD_CUDNN_STATUS_SUCCESS;
+}
+
+/* Keeps why the first candidate failed, before later ones are tried; those that are only unwanted
+ * have failed no call. */
+static void note_candidate(planner *p)
+{
+    p->candidates++;
+    if (ok(p->last) || !ok(p->failure)) return;
+    p->failure = p->last;
+    p->cudnn->last_error(p->failure_text, sizeof p->failure_text);
+    p->failure_text[sizeof p->failure_text - 1] = 0;
 }
 
 /* A descriptor that lives as long as the graph; NULL: there is none left, or no memory. */
@@ -177,6 +191,7 @@ static bool try_heuristic(wd_cudnn_plan *out, planner *p, unsigned mode)
         if (ok(p->last) && is_wanted(p, engine) &&
             read_choice(&out->choice, p, config[i], engine) && try_config(out, p, config[i]))
             return true;
+        note_candidate(p);
         drop(p, before);
     }
     return false;
@@ -195,23 +210,35 @@ static bool make_operations(planner *p)
     return ok(p->last) && finalized(p, p->operations);
 }
 
-static wd_status refused(const wd_cuda_cudnn *cudnn, wd_cudnn_status status, const char *part,
-                         const char *what, wd_err *err)
+/* Explains why there is no plan; `part` is what failed. */
+static wd_status refused(const planner *p, const char *part, const char *what, wd_err *err)
 {
+    const char *advice =
+        wd_cuda_api_lacks_nvrtc()
+            ? "install NVRTC, which was not found and with which cuDNN compiles attention (pip "
+              "install nvidia-cuda-nvrtc, or nvidia-cuda-nvrtc-cu12)"
+            : "install a newer cuDNN 9";
+    const wd_cuda_cudnn *cudnn = p->cudnn;
     char text[256] = "";
+    if (!ok(p->failure))
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "cuDNN %zu cannot plan %s: of %d engines the first that failed: %s%s%s: %s, "
+                       "or say --devices cpu (--device cpu) to compute on the processor",
+                       cudnn->get_version(), what, p->candidates, cudnn->error_string(p->failure),
+                       *p->failure_text ? ": " : "", p->failure_text, advice);
+    if (ok(p->last)) /* of all that it was asked */
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "cuDNN %zu cannot plan %s: none of its %d engines repeats its results bit "
+                       "for bit in the planned workspace: %s, or say --devices cpu (--device cpu) "
+                       "to compute on the processor",
+                       cudnn->get_version(), what, p->candidates, advice);
     cudnn->last_error(text, sizeof text);
     text[sizeof text - 1] = 0;
-    if (ok(status)) /* of all that it was asked */
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "cuDNN %zu cannot plan %s: none of its engines repeats its results bit for "
-                       "bit in the planned workspace: install a newer cuDNN 9, or say --devices "
-                       "cpu (--device cpu) to compute on the processor",
-                       cudnn->get_version(), what);
-    return wd_fail(
-        err, WD_UNSUPPORTED,
-        "cuDNN %zu cannot plan %s: %s: %s%s%s: install a newer cuDNN 9, or say --devices "
-        "cpu (--device cpu) to compute on the processor",
-        cudnn->get_version(), what, part, cudnn->error_string(status), *text ? ": " : "", text);
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "cuDNN %zu cannot plan %s: %s: %s%s%s: %s, or say --devices cpu (--device cpu) "
+                   "to compute on the processor",
+                   cudnn->get_version(), what, part, cudnn->error_string(p->last),
+                   *text ? ": " : "", text, advice);
 }
 
 wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph, const wd_cudnn_wish *wish,
@@ -236,7 +263,7 @@ wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph, const wd
         *graph = (wd_cudnn_graph){0};
         return WD_OK;
     }
-    wd_status status = refused(p.cudnn, p.last, part, what, err);
+    wd_status status = refused(&p, part, what, err);
     wd_cudnn_graph_close(graph);
     *out = (wd_cudnn_plan){0};
     return status;

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,4 +179,20 @@ void wd_cuda_lookup(wd_cuda_found *out, const char *const *name)
 void wd_cuda_lookup_driver(wd_cuda_found *out, const char *const *name)
 {
     look(out, driver_places, name);
+}
+
+int wd_cuda_lookup_beside(void *handle, const char *pattern)
+{
+    char path[PATH_MAX];
+    glob_t files = {0};
+    int opened = 0;
+    struct link_map *map = NULL;
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) || !strrchr(map->l_name, '/')) return 0;
+    const int length = (int)(strrchr(map->l_name, '/') - map->l_name);
+    const int n = snprintf(path, sizeof path, "%.*s/%s", length, map->l_name, pattern);
+    if (n >= (int)sizeof path || glob(path, 0, NULL, &files)) return 0;
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        opened += dlopen(files.gl_pathv[i], RTLD_NOW | RTLD_GLOBAL) != NULL;
+    globfree(&files);
+    return opened;
 }

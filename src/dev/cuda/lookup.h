@@ -27,6 +27,12 @@ typedef struct wd_cuda_found {
  * depend on one another find each other, since symbols are global. */
 void wd_cuda_lookup(wd_cuda_found *out, const char *const *name);
 
+/* Opens the files that match `pattern` of glob(7), "libnvrtc-builtins.so.*", in the folder of an
+ * open library, so that this library finds them later by their names alone. Returns how many it
+ * opened.
+ */
+int wd_cuda_lookup_beside(void *handle, const char *pattern);
+
 /* The same for the driver, which only the system's own folders may have: the loader's, and those
  * where WSL and containers put it. */
 void wd_cuda_lookup_driver(wd_cuda_found *out, const char *const *name);

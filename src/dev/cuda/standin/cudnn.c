@@ -2,6 +2,7 @@
  * finalized and is read only afterwards, as cuDNN's are. */
 #include "dev/cuda/standin/cudnn.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,7 @@ bool wd_standin_number_of(int64_t *out, const wd_standin_descriptor *d, wd_cudnn
 
 static size_t get_version(void)
 {
-    return 91900;
+    return wd_the_standin_faults.cudnn_version ? wd_the_standin_faults.cudnn_version : 91900;
 }
 
 static const char *error_string(wd_cudnn_status status)
@@ -91,9 +92,13 @@ static const char *error_string(wd_cudnn_status status)
     return "CUDNN_STATUS_UNKNOWN";
 }
 
+static _Thread_local const char *last_message = "";
+
+/* The text of the last error, which the library forgets when it is asked. */
 static void last_error(char *message, size_t bytes)
 {
-    if (bytes) *message = 0;
+    if (bytes) snprintf(message, bytes, "%s", last_message);
+    last_message = "";
 }
 
 static wd_cudnn_status create(wd_cudnn_handle *out)
@@ -213,6 +218,10 @@ static wd_cudnn_status finalize_plan(wd_standin_descriptor *d)
                                               WD_CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)
                    : NULL;
     if (!graph || !is_choice(config)) return WD_CUDNN_STATUS_BAD_PARAM;
+    if (wd_the_standin_faults.cudnn_no_compiler) {
+        last_message = "libnvrtc-builtins.so.13.0 cannot be opened";
+        return WD_CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED;
+    }
     d->program = calloc(1, sizeof *d->program);
     if (!d->program) return WD_CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
     wd_the_standin_asked.plans++;

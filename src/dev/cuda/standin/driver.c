@@ -207,19 +207,6 @@ wd_cu_result wd_standin_device_primary_ctx_retain(wd_cu_context *context, wd_cu_
     return wd_standin_leave(WD_CU_SUCCESS);
 }
 
-wd_cu_result wd_standin_device_primary_ctx_release(wd_cu_device device)
-{
-    ENTER(false);
-    if (!is_device(device) || !s->context[device].retained)
-        return wd_standin_leave(WD_CU_INVALID_CONTEXT);
-    if (!--s->context[device].retained) {
-        wd_standin_drain(device);
-        wd_standin_unload(device);
-        s->context[device].fault = WD_CU_SUCCESS;
-    }
-    return wd_standin_leave(WD_CU_SUCCESS);
-}
-
 wd_cu_result wd_standin_ctx_set_current(wd_cu_context context)
 {
     ENTER(false);
@@ -313,7 +300,6 @@ int wd_standin_remove(void)
 {
     pthread_mutex_lock(&lock);
     int left = s->modules;
-    for (int i = 0; i < s->options.devices; i++) left += s->context[i].retained;
     left += wd_standin_free_streams() + wd_standin_free_pools();
     current = NULL;
     wd_cuda_api_use(NULL);

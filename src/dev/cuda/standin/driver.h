@@ -70,8 +70,8 @@ void wd_standin_install_all(wd_standin_options *options);
 
 /* Puts it in the place of NVIDIA's libraries, as new. `options` is copied. */
 void wd_standin_install(const wd_standin_options *options);
-/* NVIDIA's again. Returns how many blocks, streams, events, modules, registered ranges and retained
- * contexts there still were, and frees these. */
+/* NVIDIA's again. Returns how many blocks, streams, events, modules and registered ranges there
+ * still were, and frees these. */
 int wd_standin_remove(void);
 
 /* Everything that was called or done since it was installed. */
