@@ -3,6 +3,8 @@
 #include "testing.h"
 
 #include "dev/cuda/launch.h"
+#include "dev/cuda/standin/blocks.h"
+#include "dev/cuda/standin/inside.h"
 
 enum { THREADS_MAX = 256, SHARED_MAX = 48 * 1024, LAUNCHES_MAX = 4 };
 
@@ -116,6 +118,54 @@ static void nothing_to_do_launches_nothing(void **state)
     assert_int_equal(launches_of(WD_OP_MATMUL, &(wd_matmul_args){.m = 3, .n = 5}).count, 0);
 }
 
+/* ---- who writes what ---- */
+
+enum { BLOCK = 256, FLAT = 3 * 8 * BLOCK };
+
+static const wd_fill_args *filled;
+static int writer[FLAT]; /* the thread of the block that wrote an element; -1: none yet */
+
+/* A thread of the kernel, and what it wrote. */
+static void fill_and_look(const void *args)
+{
+    extern void wd_kernel_fill(const void *kernel_args);
+    wd_kernel_fill(args);
+    for (int i = 0; i < FLAT; i++) {
+        const bool written = filled->type == WD_F32 ? ((const float *)filled->to)[i] != 0
+                                                    : ((const uint16_t *)filled->to)[i] != 0;
+        if (written && writer[i] < 0) writer[i] = (int)wd_standin_thread_index.x;
+    }
+}
+
+static void run_and_look(void *context, wd_cuda_kernel kernel, const unsigned grid[3],
+                         const unsigned block[3], size_t shared_bytes, const void *args,
+                         size_t bytes)
+{
+    (void)bytes;
+    assert_int_equal(kernel, WD_CUDA_fill);
+    assert_int_equal(block[0], BLOCK);
+    wd_standin_run_function(context, fill_and_look, grid, block, shared_bytes, args);
+}
+
+/* What the threads of a warp write at once lies side by side: 16 bytes each. */
+static void warps_write_side_by_side(void **state)
+{
+    (void)state;
+    static const wd_dtype types[] = {WD_F32, WD_BF16};
+    wd_standin *standin = wd_standin_open(WD_STANDIN_SHUFFLED, 3);
+    for (int t = 0; t < 2; t++) {
+        static _Alignas(16) float to[FLAT];
+        const wd_fill_args a = {.to = to, .type = types[t], .count = FLAT, .value = 1};
+        memset(to, 0, sizeof to);
+        memset(writer, -1, sizeof writer);
+        filled = &a;
+        wd_cuda_kernels_run(WD_OP_FILL, &a, NULL, run_and_look, standin);
+        for (int i = 0; i < FLAT; i++)
+            assert_int_equal(writer[i], (types[t] == WD_F32 ? i / 4 : i / 8) % BLOCK);
+    }
+    wd_standin_close(standin);
+}
+
 static void kernels_have_names(void **state)
 {
     (void)state;
@@ -131,6 +181,7 @@ int main(void)
         cmocka_unit_test(workspace_is_counted),
         cmocka_unit_test(attention_of_large_heads),
         cmocka_unit_test(nothing_to_do_launches_nothing),
+        cmocka_unit_test(warps_write_side_by_side),
         cmocka_unit_test(kernels_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,47 +46,82 @@ WD_DEVICE const void *element(const void *data, wd_dtype type, int64_t at)
     return (const char *)data + at * (type == WD_F32 ? 4 : 2);
 }
 
-/* v = elements [at, at + n), n <= 8; zeros beyond n. */
-WD_DEVICE void load_eight(float v[EIGHT], const void *data, wd_dtype type, int64_t at, int n)
+/* Eight elements as they are in memory: a word each, or two of 16 bits in a word, the first of them
+ * in its lower half. A thread that needs several eights fetches all of them before it widens one:
+ * widening waits for the fetch. */
+struct eight {
+    uint32_t word[EIGHT];
+};
+
+/* Elements [at, at + n), n <= 8; zeros beyond n. */
+WD_DEVICE eight fetch_eight(const void *data, wd_dtype type, int64_t at, int n)
 {
+    eight e = {{0}};
     const void *from = element(data, type, at);
     if (n == EIGHT && is_aligned(from)) {
         const wd_sixteen first = ((const wd_sixteen *)from)[0];
-        const uint32_t words[4] = {first.x, first.y, first.z, first.w};
+        e.word[0] = first.x, e.word[1] = first.y, e.word[2] = first.z, e.word[3] = first.w;
         if (type == WD_F32) {
             const wd_sixteen second = ((const wd_sixteen *)from)[1];
-            const uint32_t more[4] = {second.x, second.y, second.z, second.w};
-            WD_UNROLL for (int i = 0; i < 4; i++)
-            {
-                v[i] = float_of(words[i]);
-                v[i + 4] = float_of(more[i]);
-            }
-        } else {
-            EACH_OF_EIGHT (i) v[i] = widened(words[i / 2] >> i % 2 * 16 & 0xffffu, type);
+            e.word[4] = second.x, e.word[5] = second.y, e.word[6] = second.z, e.word[7] = second.w;
         }
-        return;
+    } else if (type == WD_F32) {
+        EACH_OF_EIGHT (i)
+            if (i < n) e.word[i] = ((const uint32_t *)from)[i];
+    } else {
+        EACH_OF_EIGHT (i)
+            if (i < n) e.word[i / 2] |= (uint32_t)((const uint16_t *)from)[i] << i % 2 * 16;
     }
-    EACH_OF_EIGHT (i) v[i] = i < n ? load_one(from, type, i) : 0;
+    return e;
+}
+
+/* One branch for all eight: with one for each nvcc's code jumps eight times. */
+WD_DEVICE void widen_eight(float v[EIGHT], const eight &e, wd_dtype type)
+{
+    if (type == WD_F32) {
+        EACH_OF_EIGHT (i) v[i] = float_of(e.word[i]);
+    } else if (type == WD_BF16) {
+        EACH_OF_EIGHT (i) v[i] = widened(e.word[i / 2] >> i % 2 * 16 & 0xffffu, WD_BF16);
+    } else {
+        EACH_OF_EIGHT (i) v[i] = widened(e.word[i / 2] >> i % 2 * 16 & 0xffffu, WD_F16);
+    }
+}
+
+WD_DEVICE void load_eight(float v[EIGHT], const void *data, wd_dtype type, int64_t at, int n)
+{
+    widen_eight(v, fetch_eight(data, type, at, n), type);
+}
+
+/* The other way round. */
+WD_DEVICE eight narrow_eight(const float v[EIGHT], wd_dtype type)
+{
+    eight e = {{0}};
+    if (type == WD_F32) {
+        EACH_OF_EIGHT (i) e.word[i] = bits_of(v[i]);
+    } else if (type == WD_BF16) {
+        EACH_OF_EIGHT (i) e.word[i / 2] |= narrowed(v[i], WD_BF16) << i % 2 * 16;
+    } else {
+        EACH_OF_EIGHT (i) e.word[i / 2] |= narrowed(v[i], WD_F16) << i % 2 * 16;
+    }
+    return e;
 }
 
 /* Elements [at, at + n) = v, n <= 8. */
 WD_DEVICE void store_eight(void *data, wd_dtype type, int64_t at, const float v[EIGHT], int n)
 {
     void *to = (void *)element(data, type, at);
+    const eight e = narrow_eight(v, type);
     if (n == EIGHT && is_aligned(to)) {
-        uint32_t words[EIGHT];
-        if (type == WD_F32) {
-            EACH_OF_EIGHT (i) words[i] = bits_of(v[i]);
-            ((wd_sixteen *)to)[1] = wd_sixteen{words[4], words[5], words[6], words[7]};
-        } else {
-            WD_UNROLL for (int i = 0; i < 4; i++) words[i] =
-                narrowed(v[2 * i], type) | narrowed(v[2 * i + 1], type) << 16;
-        }
-        ((wd_sixteen *)to)[0] = wd_sixteen{words[0], words[1], words[2], words[3]};
-        return;
+        wd_sixteen *sixteens = (wd_sixteen *)to;
+        sixteens[0] = wd_sixteen{e.word[0], e.word[1], e.word[2], e.word[3]};
+        if (type == WD_F32) sixteens[1] = wd_sixteen{e.word[4], e.word[5], e.word[6], e.word[7]};
+    } else if (type == WD_F32) {
+        EACH_OF_EIGHT (i)
+            if (i < n) ((uint32_t *)to)[i] = e.word[i];
+    } else {
+        EACH_OF_EIGHT (i)
+            if (i < n) ((uint16_t *)to)[i] = (uint16_t)(e.word[i / 2] >> i % 2 * 16);
     }
-    EACH_OF_EIGHT (i)
-        if (i < n) store_one(to, type, i, v[i]);
 }
 
 /* How many of eight elements from `at` on are below `end`. */

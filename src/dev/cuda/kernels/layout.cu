@@ -5,21 +5,20 @@
 
 WD_KERNEL(cast, wd_cast_args)
 {
-    int64_t at = flat_first();
-    if (at >= a.count) return;
-    int n = eight_below(at, a.count);
+    flat f = flat_of(a.count, a.from_type == WD_F32 ? WD_F32 : a.to_type);
+    if (flat_is_empty(f)) return;
     float v[EIGHT];
-    load_eight(v, a.from, a.from_type, at, n);
-    store_eight(a.to, a.to_type, at, v, n);
+    flat_load(v, a.from, a.from_type, f);
+    flat_store(a.to, a.to_type, f, v);
 }
 
 WD_KERNEL(fill, wd_fill_args)
 {
-    int64_t at = flat_first();
-    if (at >= a.count) return;
+    flat f = flat_of(a.count, a.type);
+    if (flat_is_empty(f)) return;
     float v[EIGHT];
     EACH_OF_EIGHT (i) v[i] = a.value;
-    store_eight(a.to, a.type, at, v, eight_below(at, a.count));
+    flat_store(a.to, a.type, f, v);
 }
 
 /* An index out of range, a mistake of the caller, gives a row of NaN. */

@@ -25,11 +25,10 @@ WD_DEVICE float gelu_new_f32(float x)
 
 WD_KERNEL(activation, wd_activation_args)
 {
-    int64_t at = flat_first();
-    if (at >= a.count) return;
-    int n = eight_below(at, a.count);
+    flat f = flat_of(a.count, a.type);
+    if (flat_is_empty(f)) return;
     float v[EIGHT];
-    load_eight(v, a.x, a.type, at, n);
+    flat_load(v, a.x, a.type, f);
     if (a.round_steps && a.type == WD_BF16) {
         EACH_OF_EIGHT (i) v[i] = gelu_new_bf16(v[i]);
     } else if (a.round_steps) {
@@ -39,37 +38,33 @@ WD_KERNEL(activation, wd_activation_args)
     } else if (a.act == WD_ACT_SILU) {
         EACH_OF_EIGHT (i) v[i] = silu_f32(v[i]);
     }
-    store_eight(a.y, a.type, at, v, n);
+    flat_store(a.y, a.type, f, v);
 }
 
 WD_KERNEL(activation_backward, wd_activation_backward_args)
 {
-    int64_t at = flat_first();
-    if (at >= a.count) return;
-    int n = eight_below(at, a.count);
+    flat f = flat_of(a.count, a.type);
+    if (flat_is_empty(f)) return;
     float x[EIGHT], dy[EIGHT];
-    load_eight(x, a.x, a.type, at, n);
-    load_eight(dy, a.dy, a.type, at, n);
+    flat_load_two(x, a.x, dy, a.dy, a.type, f);
     if (a.act == WD_ACT_GELU_TANH) {
         EACH_OF_EIGHT (i) dy[i] = dy[i] * gelu_slope_f32(x[i]);
     } else if (a.act == WD_ACT_SILU) {
         EACH_OF_EIGHT (i) dy[i] = dy[i] * silu_slope_f32(x[i]);
     }
-    store_eight(a.dx, a.type, at, dy, n);
+    flat_store(a.dx, a.type, f, dy);
 }
 
 /* ---- products and sums of arrays ---- */
 
 WD_KERNEL(multiply, wd_multiply_args)
 {
-    int64_t at = flat_first();
-    if (at >= a.count) return;
-    int n = eight_below(at, a.count);
+    flat f = flat_of(a.count, a.type);
+    if (flat_is_empty(f)) return;
     float v[EIGHT], w[EIGHT];
-    load_eight(v, a.a, a.type, at, n);
-    load_eight(w, a.b, a.type, at, n);
+    flat_load_two(v, a.a, w, a.b, a.type, f);
     EACH_OF_EIGHT (i) v[i] = v[i] * w[i];
-    store_eight(a.y, a.type, at, v, n);
+    flat_store(a.y, a.type, f, v);
 }
 
 WD_KERNEL(add_table, wd_add_table_args)
@@ -89,35 +84,33 @@ WD_KERNEL(add_table, wd_add_table_args)
 
 WD_KERNEL(combine, wd_combine_args)
 {
-    int64_t at = flat_first();
-    if (at >= a.count) return;
-    int n = eight_below(at, a.count);
+    flat f = flat_of(a.count, WD_F32);
+    if (flat_is_empty(f)) return;
     float sum[EIGHT], x[EIGHT];
-    load_eight(x, a.x[0], WD_F32, at, n);
+    flat_load(x, a.x[0], WD_F32, f);
     EACH_OF_EIGHT (i) sum[i] = a.factor[0] * x[i];
     for (int term = 1; term < a.terms; term++) {
-        load_eight(x, a.x[term], WD_F32, at, n);
+        flat_load(x, a.x[term], WD_F32, f);
         EACH_OF_EIGHT (i) sum[i] += a.factor[term] * x[i];
     }
     if (a.round_bf16) {
         EACH_OF_EIGHT (i) sum[i] = round_bf16(sum[i]);
     }
-    store_eight(a.y, WD_F32, at, sum, n);
+    flat_store(a.y, WD_F32, f, sum);
 }
 
 /* ---- per sample: the grid's second dimension ---- */
 
 WD_KERNEL(guidance, wd_guidance_args)
 {
-    int64_t at = flat_first();
-    if (at >= a.width) return;
-    int n = eight_below(at, a.width);
-    at += blockIdx.y * a.width;
+    flat f = flat_of(a.width, WD_F32);
+    if (flat_is_empty(f)) return;
+    f.at += blockIdx.y * a.width;
     float c[EIGHT], u[EIGHT];
-    load_eight(c, a.c, a.type, at, n);
+    flat_load(c, a.c, a.type, f);
     if (a.u) {
         float scale = a.scale[blockIdx.y];
-        load_eight(u, a.u, a.type, at, n);
+        flat_load(u, a.u, a.type, f);
         EACH_OF_EIGHT (i) {
             if (a.type == WD_BF16)
                 c[i] = round_bf16(u[i] + round_bf16(scale * round_bf16(c[i] - u[i])));
@@ -125,20 +118,19 @@ WD_KERNEL(guidance, wd_guidance_args)
                 c[i] = u[i] + scale * (c[i] - u[i]);
         }
     }
-    store_eight(a.v, WD_F32, at, c, n);
+    flat_store(a.v, WD_F32, f, c);
 }
 
 WD_KERNEL(step_samples, wd_step_samples_args)
 {
-    int64_t at = flat_first();
-    if (at >= a.width) return;
-    int n = eight_below(at, a.width);
-    at += blockIdx.y * a.width;
+    flat f = flat_of(a.width, WD_F32);
+    if (flat_is_empty(f)) return;
+    f.at += blockIdx.y * a.width;
     float x[EIGHT], v[EIGHT], dt = a.dt[blockIdx.y];
-    load_eight(x, a.x, WD_F32, at, n);
-    load_eight(v, a.v, WD_F32, at, n);
+    flat_load(x, a.x, WD_F32, f);
+    flat_load(v, a.v, WD_F32, f);
     EACH_OF_EIGHT (i) x[i] += dt * v[i];
-    store_eight(a.x, WD_F32, at, x, n);
+    flat_store(a.x, WD_F32, f, x);
 }
 
 /* Exponential, cosine and sine are taken in double and rounded to fp32: nearly always the fp32

@@ -10,7 +10,7 @@
  *   __shfl_xor_sync, __shfl_sync      with WD_WARP_ALL: reached by all 32 threads of the warp
  *   wd_shared()                       the block's shared memory, whose bytes the launch says; it is
  *                                     16-byte aligned, and its contents are undefined at first
- *   wd_sixteen                        16 bytes that one instruction reads or writes
+ *   wd_sixteen, wd_eight_bytes        16 and 8 bytes that one instruction reads or writes
  * A block's first dimension is a multiple of 32 threads or divides 32, and all its threads together
  * are a multiple of 32, at most WD_BLOCK_MAX.
  *
@@ -29,13 +29,15 @@ enum { WD_WARP = 32, WD_BLOCK_MAX = 256 };
 
 #ifdef __CUDACC__
 
-#define WD_KERNEL(name, args_type)                                                                 \
-    extern "C" __global__ void __launch_bounds__(WD_BLOCK_MAX, 2)                                  \
+#define WD_KERNEL_OF(threads, blocks, name, args_type)                                             \
+    extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
         wd_kernel_##name(const __grid_constant__ args_type a)
 #define WD_DEVICE static __device__ __forceinline__
 #define WD_UNROLL _Pragma("unroll")
+#define WD_LOOP _Pragma("unroll 1") /* a loop as it is written: more at once takes registers */
 
 typedef uint4 wd_sixteen;
+typedef uint2 wd_eight_bytes;
 
 static __device__ __forceinline__ void *wd_shared(void)
 {
@@ -48,7 +50,7 @@ static __device__ __forceinline__ void *wd_shared(void)
 #include "dev/cuda/standin/inside.h"
 
 /* The stand-in's kernels by name: see cuda/standin/blocks.h. */
-#define WD_KERNEL(name, args_type)                                                                 \
+#define WD_KERNEL_OF(threads, blocks, name, args_type)                                             \
     static void name##_thread(const args_type &a);                                                 \
     extern "C" void wd_kernel_##name(const void *args)                                             \
     {                                                                                              \
@@ -57,6 +59,7 @@ static __device__ __forceinline__ void *wd_shared(void)
     static void name##_thread(const args_type &a)
 #define WD_DEVICE static inline
 #define WD_UNROLL
+#define WD_LOOP
 
 #define threadIdx wd_standin_thread_index
 #define blockIdx wd_standin_block_index
@@ -64,6 +67,9 @@ static __device__ __forceinline__ void *wd_shared(void)
 
 struct alignas(16) wd_sixteen {
     uint32_t x, y, z, w;
+};
+struct alignas(8) wd_eight_bytes {
+    uint32_t x, y;
 };
 
 static inline void *wd_shared(void)
@@ -95,5 +101,9 @@ static inline float __shfl_xor_sync(uint32_t mask, float value, unsigned lane_ma
 }
 
 #endif
+
+/* A kernel whose blocks have any number of threads. WD_KERNEL_OF: at most `threads`, and registers
+ * for `blocks` of them on a multiprocessor. */
+#define WD_KERNEL(name, args_type) WD_KERNEL_OF(WD_BLOCK_MAX, 2, name, args_type)
 
 #endif

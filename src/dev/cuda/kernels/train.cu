@@ -115,15 +115,14 @@ WD_KERNEL(adamw_scalars, wd_cuda_adamw)
 WD_KERNEL(adamw, wd_cuda_adamw)
 {
     const wd_adamw_args &op = a.op;
-    int64_t at = flat_first();
-    if (at >= op.count || op.factor[0] == 0) return;
+    flat f = flat_of(op.count, WD_F32);
+    if (flat_is_empty(f) || op.factor[0] == 0) return;
     const adamw_scalars by = *a.scalars;
-    int count = eight_below(at, op.count);
     float p[EIGHT], m[EIGHT], v[EIGHT], g[EIGHT], move[EIGHT];
-    load_eight(p, op.p, WD_F32, at, count);
-    load_eight(m, op.m, WD_F32, at, count);
-    load_eight(v, op.v, WD_F32, at, count);
-    load_eight(g, op.grad, WD_F32, at, count);
+    flat_load(p, op.p, WD_F32, f);
+    flat_load(m, op.m, WD_F32, f);
+    flat_load(v, op.v, WD_F32, f);
+    flat_load(g, op.grad, WD_F32, f);
     EACH_OF_EIGHT (i) {
         g[i] = by.grad_factor * g[i];
         m[i] = op.beta1 * m[i] + by.m_new * g[i];
@@ -132,21 +131,21 @@ WD_KERNEL(adamw, wd_cuda_adamw)
     }
     if (op.slow) {
         float slow[EIGHT];
-        load_eight(slow, op.slow, WD_F32, at, count);
+        flat_load(slow, op.slow, WD_F32, f);
         EACH_OF_EIGHT (i) {
             slow[i] = by.slow_keep * slow[i] + by.slow_new * g[i];
             move[i] = cautious(move[i] + by.slow_rate * slow[i], g[i]);
         }
-        store_eight(op.slow, WD_F32, at, slow, count);
+        flat_store(op.slow, WD_F32, f, slow);
     }
     EACH_OF_EIGHT (i)
         p[i] = p[i] * by.keep - move[i] / (sqrtf(v[i]) * by.correction + op.eps);
-    store_eight(op.m, WD_F32, at, m, count);
-    store_eight(op.v, WD_F32, at, v, count);
-    store_eight(op.p, WD_F32, at, p, count);
-    if (op.copy) store_eight(op.copy, op.copy_type, at, p, count);
+    flat_store(op.m, WD_F32, f, m);
+    flat_store(op.v, WD_F32, f, v);
+    flat_store(op.p, WD_F32, f, p);
+    if (op.copy) flat_store(op.copy, op.copy_type, f, p);
     if (!op.ema) return;
-    load_eight(v, op.ema, WD_F32, at, count);
+    flat_load(v, op.ema, WD_F32, f);
     EACH_OF_EIGHT (i) v[i] += by.ema_new * (p[i] - v[i]);
-    store_eight(op.ema, WD_F32, at, v, count);
+    flat_store(op.ema, WD_F32, f, v);
 }
