@@ -2,6 +2,7 @@
  * alone. That the launches compute what they should is tested by src/dev/cpu's tests of kernels. */
 #include "testing.h"
 
+#include "dev/cuda/kernels/args.h"
 #include "dev/cuda/launch.h"
 #include "dev/cuda/standin/blocks.h"
 #include "dev/cuda/standin/inside.h"
@@ -166,6 +167,42 @@ static void warps_write_side_by_side(void **state)
     wd_standin_close(standin);
 }
 
+/* ---- a long sum ---- */
+
+enum { CHUNKS = 2 * 4096 + 77 };
+
+/* Runs the last kernel only, on sums of chunks that give other bits in another order. */
+static void run_finish(void *context, wd_cuda_kernel kernel, const unsigned grid[3],
+                       const unsigned block[3], size_t shared_bytes, const void *args, size_t bytes)
+{
+    const wd_cuda_squares_finish *a = args;
+    if (kernel != WD_CUDA_squares_finish) return;
+    assert_int_equal(a->chunks, CHUNKS);
+    for (int i = 0; i < CHUNKS; i++)
+        ((double *)(uintptr_t)a->sums)[i] = ldexp(i % 2 ? 1 : -1, (i * 37 + i / 4096) % 101);
+    wd_standin_run(context, kernel, grid, block, shared_bytes, args, bytes);
+}
+
+/* More sums of chunks than the kernel brings into shared memory at once. */
+static void all_chunks_are_added_in_order(void **state)
+{
+    (void)state;
+    static double sums[CHUNKS];
+    for (int order = 0; order < WD_STANDIN_ORDERS; order++) {
+        wd_standin *standin = wd_standin_open((wd_standin_order)order, 3);
+        float sum = 0;
+        double expected = 0;
+        const float nothing = 0;
+        const wd_sum_squares_args a = {
+            .sum = &sum, .x = &nothing, .count = (int64_t)CHUNKS * WD_SUM_CHUNK};
+        assert_int_equal(wd_cuda_kernels_workspace(WD_OP_SUM_SQUARES, &a), sizeof sums + 8);
+        wd_cuda_kernels_run(WD_OP_SUM_SQUARES, &a, sums, run_finish, standin);
+        for (int i = 0; i < CHUNKS; i++) expected += sums[i];
+        assert_true(expected != 0 && sum == (float)expected);
+        wd_standin_close(standin);
+    }
+}
+
 static void kernels_have_names(void **state)
 {
     (void)state;
@@ -182,6 +219,7 @@ int main(void)
         cmocka_unit_test(attention_of_large_heads),
         cmocka_unit_test(nothing_to_do_launches_nothing),
         cmocka_unit_test(warps_write_side_by_side),
+        cmocka_unit_test(all_chunks_are_added_in_order),
         cmocka_unit_test(kernels_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

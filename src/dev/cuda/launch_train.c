@@ -34,7 +34,8 @@ void wd_cuda_launch_sum_squares(wd_cuda_launcher *l, const void *args)
     double *sums = wd_cuda_take(l, chunks, sizeof *sums);
     run_squares(l, (wd_cuda_squares){a->x, sums, a->count});
     wd_cuda_squares_finish finish = {a->sum, sums, chunks};
-    wd_cuda_run_blocks(l, WD_CUDA_squares_finish, 1, 1, one_warp, 0, &finish, sizeof finish);
+    wd_cuda_run_blocks(l, WD_CUDA_squares_finish, 1, 1, chunk_block,
+                       CHUNK_THREADS * SUMS_OF_THREAD * sizeof(double), &finish, sizeof finish);
 }
 
 void wd_cuda_launch_mse(wd_cuda_launcher *l, const void *args)

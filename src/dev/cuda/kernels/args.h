@@ -58,6 +58,9 @@ typedef struct wd_cuda_squares {
     int64_t count;
 } wd_cuda_squares;
 
+/* Sums that a thread of squares_finish brings at a time. */
+enum { SUMS_OF_THREAD = 16 };
+
 /* sum[0] = their sum in order. */
 typedef struct wd_cuda_squares_finish {
     float *sum;

@@ -58,12 +58,27 @@ WD_KERNEL(squares_chunks, wd_cuda_squares)
               [&](int64_t i) { return a.x[i] * a.x[i]; });
 }
 
+/* One block: all threads bring sums into shared memory, and one adds them, for their order is
+ * fixed. Zeros behind the last of them change nothing. */
 WD_KERNEL(squares_finish, wd_cuda_squares_finish)
 {
-    if (threadIdx.x > 0) return;
-    double total = 0;
-    for (int64_t i = 0; i < a.chunks; i++) total += a.sums[i];
-    *a.sum = (float)total;
+    double *sums = (double *)wd_shared(), mine[SUMS_OF_THREAD], total = 0;
+    const int threads = (int)blockDim.x, thread = (int)threadIdx.x;
+    for (int64_t first = 0; first < a.chunks; first += threads * SUMS_OF_THREAD) {
+        WD_UNROLL for (int i = 0; i < SUMS_OF_THREAD; i++)
+        {
+            const int64_t at = first + i * threads + thread;
+            mine[i] = at < a.chunks ? a.sums[at] : 0;
+        }
+        WD_UNROLL for (int i = 0; i < SUMS_OF_THREAD; i++) sums[i * threads + thread] = mine[i];
+        __syncthreads();
+        const int64_t left = a.chunks - first;
+        for (int i = 0; thread == 0 && i < threads && i * SUMS_OF_THREAD < left; i++)
+            WD_UNROLL for (int k = 0; k < SUMS_OF_THREAD; k++) total +=
+                sums[i * SUMS_OF_THREAD + k];
+        __syncthreads();
+    }
+    if (thread == 0) *a.sum = (float)total;
 }
 
 /* ---- loss: the grid's second dimension is the sample ---- */
