@@ -8,7 +8,7 @@
 #include "dev/cuda/launch_impl.h"
 #include "dev/sum_order.h"
 
-enum { BLOCK_THREADS = 256, COLUMN_THREADS = 64, EIGHT = 8, ALIGN = 16 };
+enum { BLOCK_THREADS = 256, EIGHT = 8, ALIGN = 16 };
 enum { HEAD_MAX = 2048 }; /* shared memory holds five rows of a head */
 
 static const char *const symbols[WD_CUDA_KERNEL_COUNT] = {

@@ -10,6 +10,7 @@
 
 enum {
     ROW_THREADS_MAX = 256,     /* of a row, and of a block */
+    COLUMN_THREADS = 64,       /* of a block that goes down columns: kernels/columns.cuh */
     ROW_RESULTS = 4,           /* floats that a row's first warp tells the others */
     ROW_SHARED_MAX = 48 * 1024 /* bytes of shared memory that every GPU gives any block */
 };

@@ -8,17 +8,17 @@
 
 /* ---- a bias' gradient ---- */
 
-WD_KERNEL(sum_rows_columns, wd_cuda_sum_rows)
+WD_COLUMNS_KERNEL(sum_rows_columns, wd_cuda_sum_rows)
 {
     const wd_sum_rows_args &op = a.op;
     int64_t stride = op.x_stride ? op.x_stride : op.width;
     columns c = columns_of(op.rows, op.width);
     if (c.n <= 0) return;
-    float sums[EIGHT] = {0}, x[EIGHT];
-    for (int64_t r = c.row; r < c.end; r++) {
-        load_eight(x, op.x, op.type, r * stride + c.at, c.n);
-        EACH_OF_EIGHT (i) sums[i] += x[i];
-    }
+    float sums[EIGHT] = {0};
+    const column_of arrays[] = {{op.x, op.type, stride}};
+    each_row(c, arrays, nothing_of_row, [&](int64_t, float x[1][EIGHT], nothing) {
+        EACH_OF_EIGHT (i) sums[i] += x[0][i];
+    });
     columns_store(a.sums, c, 1, 0, op.width, sums);
 }
 
