@@ -13,7 +13,7 @@ typedef struct params {
     bool scale, shift, per_sample, in_place, rope, round_first, silu, strided;
 } params;
 
-static const int64_t widths[] = {1, 2, 7, 31, 32, 33, 160, 257, 1000, 8200};
+static const int64_t widths[] = {1, 2, 7, 31, 32, 33, 160, 257, 1000, 1536, 8200};
 enum { WIDTHS = sizeof widths / sizeof *widths };
 
 /* Fewer rows where they are wide (the widest take the plain C version). */

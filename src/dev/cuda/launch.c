@@ -66,7 +66,7 @@ void wd_cuda_run_rows(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t rows, 
     WD_REQUIRE(rows <= INT_MAX && width <= INT_MAX - ROW_THREADS_MAX * EIGHT,
                "%s: %lld rows of %lld elements", symbols[kernel], (long long)rows,
                (long long)width);
-    int together = row_block_rows(width);
+    int together = row_block_rows(width, kept);
     const unsigned block[3] = {(unsigned)row_threads(width), (unsigned)together, 1};
     int64_t shared = row_shared_bytes(width, together, row_fits(width, together, kept) ? kept : 0);
     wd_cuda_run_blocks(l, kernel, width ? parts(rows, together) : 0, 1, block, (size_t)shared, args,

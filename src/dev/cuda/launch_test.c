@@ -12,7 +12,7 @@ enum { THREADS_MAX = 256, SHARED_MAX = 48 * 1024, LAUNCHES_MAX = 4 };
 typedef struct launches {
     int count;
     wd_cuda_kernel kernel[LAUNCHES_MAX];
-    unsigned grid[LAUNCHES_MAX][3];
+    unsigned grid[LAUNCHES_MAX][3], block[LAUNCHES_MAX][3];
 } launches;
 
 static void note(void *context, wd_cuda_kernel kernel, const unsigned grid[3],
@@ -26,6 +26,7 @@ static void note(void *context, wd_cuda_kernel kernel, const unsigned grid[3],
     assert_true(shared_bytes <= SHARED_MAX);
     assert_true(args && bytes <= 4096);
     memcpy(l->grid[l->count], grid, sizeof l->grid[0]);
+    memcpy(l->block[l->count], block, sizeof l->block[0]);
     l->kernel[l->count++] = kernel;
 }
 
@@ -53,6 +54,25 @@ static void rows_of_any_width(void **state)
         assert_true(l.grid[0][0] >= 125 && l.grid[0][0] <= 1000);
         assert_int_equal(wd_cuda_kernels_workspace(WD_OP_RMSNORM, &a), 0);
     }
+}
+
+/* All but a warp of a row's threads wait while it adds: so a row has few of them, and a block as
+ * many rows as shared memory holds. */
+static void blocks_have_several_rows(void **state)
+{
+    (void)state;
+    char data[4];
+    wd_layernorm_args a = {.y = data, .x = data, .type = WD_BF16, .rows = 1000, .width = 1536};
+    wd_layernorm_backward_args b = {.dx = data, .dy = data, .x = data, .type = WD_BF16};
+    b.rows = b.rows_per_sample = 1000;
+    b.width = a.width;
+    launches l = launches_of(WD_OP_LAYERNORM, &a);
+    assert_true(l.block[0][0] == 64 && l.block[0][1] == 4 && l.grid[0][0] == 250);
+    l = launches_of(WD_OP_LAYERNORM_BACKWARD, &b); /* keeps x and dy: 12 KiB a row */
+    assert_true(l.block[0][0] == 64 && l.block[0][1] == 3 && l.grid[0][0] == 334);
+    a.width = 5120;
+    l = launches_of(WD_OP_LAYERNORM, &a);
+    assert_true(l.block[0][0] == 128 && l.block[0][1] == 2 && l.grid[0][0] == 500);
 }
 
 /* A gradient's workspace: [R, 4] and, for every 32 rows of a sample, [2, D]. */
@@ -215,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_any_width),
+        cmocka_unit_test(blocks_have_several_rows),
         cmocka_unit_test(workspace_is_counted),
         cmocka_unit_test(attention_of_large_heads),
         cmocka_unit_test(nothing_to_do_launches_nothing),

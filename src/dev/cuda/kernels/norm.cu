@@ -29,7 +29,8 @@ WD_KERNEL(layernorm, wd_layernorm_args)
     if (here) row_keep(x, width);
     __syncthreads();
     if (here && threadIdx.x < WD_WARP) {
-        row_stats stats = row_mean_and_rstd(x, width, a.eps);
+        row_stats stats =
+            with_ones(x, [&](auto one) { return row_mean_and_rstd(one, width, a.eps); });
         row_tell(0, stats.mean);
         row_tell(1, stats.rstd);
     }
@@ -62,7 +63,7 @@ WD_DEVICE void rmsnorm_eight(float y[EIGHT], const wd_rmsnorm_args &a, int64_t t
     if (a.type == WD_BF16) {
         EACH_OF_EIGHT (i) y[i] = round_bf16(y[i]);
     }
-    rotate_eight(y, a.cos, a.sin, token, at, n, (int)a.head_dim, 1);
+    rotate_eight(y, turns_of(a.cos, a.sin, token, at, n, (int)a.head_dim), 1);
 }
 
 WD_KERNEL(rmsnorm, wd_rmsnorm_args)
@@ -73,7 +74,8 @@ WD_KERNEL(rmsnorm, wd_rmsnorm_args)
     row x = row_of(a.x, a.type, r * (a.x_stride ? a.x_stride : width), width, 1, 0);
     if (here) row_keep(x, width);
     __syncthreads();
-    if (here && threadIdx.x < WD_WARP) row_tell(0, row_rms_factor(x, width, a.eps));
+    if (here && threadIdx.x < WD_WARP)
+        row_tell(0, with_ones(x, [&](auto one) { return row_rms_factor(one, width, a.eps); }));
     __syncthreads();
     if (!here) return;
     int64_t to = r * (a.y_stride ? a.y_stride : width), token = a.cos ? token_of(r, a.tokens) : 0;
@@ -114,7 +116,7 @@ WD_KERNEL(channelnorm, wd_channelnorm_args)
     if (here) row_keep(x, width);
     __syncthreads();
     if (here && threadIdx.x < WD_WARP) {
-        float root = sqrtf(sum_of(width, [&](int i) { return row_one(x, i) * row_one(x, i); }));
+        float root = sqrtf(with_ones(x, [&](auto one) { return row_squares(one, width); }));
         row_tell(0, fmaxf(a.type == WD_BF16 ? round_bf16(root) : root, 1e-12f));
     }
     __syncthreads();

@@ -9,6 +9,21 @@
 /* ---- LayerNorm: with n = (x - mean) rstd and g = dy (scale_one + scale),
  * dx += rstd (g - mean(g) - n mean(g n)); dscale gets dy n, dshift gets dy ---- */
 
+/* Of a row; mean_g: mean(g), mean_gn: mean(g n). */
+struct alignas(16) layernorm_stats {
+    float mean, rstd, mean_g, mean_gn;
+};
+
+/* By the 32 threads of a warp. */
+template <class X, class G>
+WD_DEVICE layernorm_stats layernorm_stats_of(X x, G g, int width, float eps)
+{
+    row_stats by = row_mean_and_rstd(x, width, eps);
+    float mean_g = sum_of(width, g) / (float)width;
+    float sum_gn = sum_of(width, [&](int i) { return g(i) * ((x(i) - by.mean) * by.rstd); });
+    return layernorm_stats{by.mean, by.rstd, mean_g, sum_gn / (float)width};
+}
+
 WD_KERNEL(layernorm_backward_rows, wd_cuda_layernorm_backward)
 {
     const wd_layernorm_backward_args &op = a.op;
@@ -16,53 +31,54 @@ WD_KERNEL(layernorm_backward_rows, wd_cuda_layernorm_backward)
     int width = (int)op.width;
     bool here = r < op.rows;
     row x = row_of(op.x, op.type, r * width, width, 2, 0);
-    row dy = row_of(op.dy, op.type, r * width, width, 2, 1);
+    row g = row_of(op.dy, op.type, r * width, width, 2, 1); /* its copy has g, its data dy */
+    const float *scale =
+        here && op.scale ? op.scale + sample_of(r, op.rows_per_sample) * op.sample_stride : NULL;
     if (here) row_keep(x, width);
-    if (here) row_keep(dy, width);
+    if (here) row_keep(g, width);
+    if (here)
+        row_change(g, width, [&](float v[EIGHT], int at, int n) {
+            float s[EIGHT];
+            if (!scale) return;
+            load_eight(s, scale, WD_F32, at, n);
+            EACH_OF_EIGHT (i) v[i] = v[i] * (op.scale_one + s[i]);
+        });
     __syncthreads();
     if (!here || threadIdx.x >= WD_WARP) return;
-    row_stats stats = row_mean_and_rstd(x, width, op.eps);
-    const float *scale =
-        op.scale ? op.scale + sample_of(r, op.rows_per_sample) * op.sample_stride : NULL;
-    auto g = [&](int i) {
-        return scale ? row_one(dy, i) * (op.scale_one + scale[i]) : row_one(dy, i);
+    auto g_of_dy = [&](int i) {
+        float dy = load_one(g.data, g.type, g.at + i);
+        return scale ? dy * (op.scale_one + scale[i]) : dy;
     };
-    auto gn = [&](int i) { return g(i) * ((row_one(x, i) - stats.mean) * stats.rstd); };
-    float mean_g = sum_of(width, g) / (float)width, mean_gn = sum_of(width, gn) / (float)width;
-    if (threadIdx.x > 0) return;
-    a.stats[4 * r] = stats.mean;
-    a.stats[4 * r + 1] = stats.rstd;
-    a.stats[4 * r + 2] = mean_g;
-    a.stats[4 * r + 3] = mean_gn;
+    layernorm_stats stats =
+        x.copy ? layernorm_stats_of(ones_of_copy(x), ones_of_copy(g), width, op.eps)
+               : layernorm_stats_of(ones_of_data(x), g_of_dy, width, op.eps);
+    if (threadIdx.x == 0) ((layernorm_stats *)a.stats)[r] = stats;
 }
 
-WD_KERNEL(layernorm_backward_columns, wd_cuda_layernorm_backward)
+WD_COLUMNS_KERNEL(layernorm_backward_columns, wd_cuda_layernorm_backward)
 {
     const wd_layernorm_backward_args &op = a.op;
     int64_t width = op.width;
     columns c = columns_of(op.sample_stride ? op.rows_per_sample : op.rows, width);
     if (c.n <= 0) return;
-    float dscale[EIGHT] = {0}, dshift[EIGHT] = {0};
-    for (int64_t r = c.row; r < c.end; r++) {
-        int64_t at = r * width + c.at;
-        float x[EIGHT], dy[EIGHT], dx[EIGHT], scale[EIGHT];
-        const float *stats = a.stats + 4 * r;
-        float mean = stats[0], rstd = stats[1], mean_g = stats[2], mean_gn = stats[3];
-        load_eight(x, op.x, op.type, at, c.n);
-        load_eight(dy, op.dy, op.type, at, c.n);
-        load_eight(dx, op.dx, op.type, at, c.n);
-        if (op.scale)
-            load_eight(scale, op.scale, WD_F32,
-                       sample_of(r, op.rows_per_sample) * op.sample_stride + c.at, c.n);
+    float dscale[EIGHT] = {0}, dshift[EIGHT] = {0}, scale[EIGHT];
+    if (op.scale) /* a group's rows are of one sample, or all samples have one scale */
+        load_eight(scale, op.scale, WD_F32,
+                   sample_of(c.row, op.rows_per_sample) * op.sample_stride + c.at, c.n);
+    const column_of arrays[] = {
+        {op.x, op.type, width}, {op.dy, op.type, width}, {op.dx, op.type, width}};
+    auto stats_of_row = [&](int64_t r) { return ((const layernorm_stats *)a.stats)[r]; };
+    each_row(c, arrays, stats_of_row, [&](int64_t r, float v[3][EIGHT], const layernorm_stats &s) {
+        float *x = v[0], *dy = v[1], *dx = v[2];
         EACH_OF_EIGHT (i) {
-            float n = (x[i] - mean) * rstd;
+            float n = (x[i] - s.mean) * s.rstd;
             float g = op.scale ? dy[i] * (op.scale_one + scale[i]) : dy[i];
-            dx[i] = dx[i] + rstd * (g - mean_g - n * mean_gn);
+            dx[i] = dx[i] + s.rstd * (g - s.mean_g - n * s.mean_gn);
             dscale[i] += dy[i] * n;
             dshift[i] += dy[i];
         }
-        store_eight(op.dx, op.type, at, dx, c.n);
-    }
+        store_eight(op.dx, op.type, r * width + c.at, dx, c.n);
+    });
     if (op.dscale) columns_store(a.sums, c, 2, 0, width, dscale);
     if (op.dshift) columns_store(a.sums, c, 2, 1, width, dshift);
 }
@@ -70,23 +86,36 @@ WD_KERNEL(layernorm_backward_columns, wd_cuda_layernorm_backward)
 /* ---- RMSNorm: with n = x factor and g = dy turned back, dx = factor (g w - n mean(g w n)),
  * dw += g n ---- */
 
-/* Eight elements of a row's gradient before the rotation. */
-WD_DEVICE void unrotated_eight(float g[EIGHT], const wd_rmsnorm_backward_args &op, int64_t r,
-                               int at, int n)
+/* Eight elements of a row's gradient before the rotation, of what they are behind it. */
+WD_DEVICE void unrotate_eight(float g[EIGHT], const wd_rmsnorm_backward_args &op, int64_t r, int at,
+                              int n)
 {
-    int64_t stride = op.dy_stride ? op.dy_stride : op.width;
-    load_eight(g, op.dy, op.type, r * stride + at, n);
     if (op.cos)
-        rotate_eight(g, op.cos, op.sin, token_of(r, op.tokens), at, n, (int)op.head_dim, -1);
+        rotate_eight(g, turns_of(op.cos, op.sin, token_of(r, op.tokens), at, n, (int)op.head_dim),
+                     -1);
 }
 
-/* One of them: for rows that shared memory cannot hold. */
-WD_DEVICE float unrotated_one(const wd_rmsnorm_backward_args &op, const row &g, int64_t r, int i)
+/* One of them, for rows that shared memory cannot hold; dy: the row. */
+WD_DEVICE float unrotated_one(const wd_rmsnorm_backward_args &op, const row &dy, int64_t r, int i)
 {
-    if (g.copy) return g.copy[i];
+    const int n = op.cos ? 2 : 1 + i % 2; /* a pair; without rotations the last may lack its twin */
     float pair[EIGHT];
-    unrotated_eight(pair, op, r, i / 2 * 2, op.cos ? 2 : 1 + i % 2);
+    load_eight(pair, dy.data, dy.type, dy.at + i / 2 * 2, n);
+    unrotate_eight(pair, op, r, i / 2 * 2, n);
     return i % 2 ? pair[1] : pair[0];
+}
+
+struct alignas(8) rmsnorm_stats {
+    float factor, mean; /* mean(g w n) */
+};
+
+/* By the 32 threads of a warp; gw(i): g w of element i. */
+template <class X, class Gw>
+WD_DEVICE rmsnorm_stats rmsnorm_stats_of(X x, Gw gw, int width, float eps)
+{
+    float factor = row_rms_factor(x, width, eps);
+    float sum = sum_of(width, [&](int i) { return gw(i) * (x(i) * factor); });
+    return rmsnorm_stats{factor, sum / (float)width};
 }
 
 WD_KERNEL(rmsnorm_backward_rows, wd_cuda_rmsnorm_backward)
@@ -96,26 +125,35 @@ WD_KERNEL(rmsnorm_backward_rows, wd_cuda_rmsnorm_backward)
     int width = (int)op.width;
     bool here = r < op.rows;
     row x = row_of(op.x, op.type, r * (op.x_stride ? op.x_stride : width), width, 2, 0);
-    row g = row_of(op.dy, op.type, r * (op.dy_stride ? op.dy_stride : width), width, 2, 1);
+    /* its copy has g w, its data dy */
+    row gw = row_of(op.dy, op.type, r * (op.dy_stride ? op.dy_stride : width), width, 2, 1);
     if (here) row_keep(x, width);
-    for (int at = row_first(); here && g.copy && at < width; at += row_step()) {
-        float v[EIGHT];
-        unrotated_eight(v, op, r, at, eight_below(at, width));
-        store_eight(g.copy, WD_F32, at, v, EIGHT);
-    }
+    if (here) row_keep(gw, width);
+    if (here)
+        row_change(gw, width, [&](float v[EIGHT], int at, int n) {
+            float w[EIGHT];
+            load_eight(w, op.w, op.w_type, at, n);
+            unrotate_eight(v, op, r, at, n);
+            EACH_OF_EIGHT (i) v[i] = v[i] * w[i];
+        });
     __syncthreads();
     if (!here || threadIdx.x >= WD_WARP) return;
-    float factor = row_rms_factor(x, width, op.eps);
-    float sum = sum_of(width, [&](int i) {
-        float w = load_one(op.w, op.w_type, i);
-        return unrotated_one(op, g, r, i) * w * (row_one(x, i) * factor);
-    });
-    if (threadIdx.x > 0) return;
-    a.stats[2 * r] = factor;
-    a.stats[2 * r + 1] = sum / (float)width;
+    auto gw_of_dy = [&](int i) {
+        return unrotated_one(op, gw, r, i) * load_one(op.w, op.w_type, i);
+    };
+    rmsnorm_stats stats = x.copy
+                              ? rmsnorm_stats_of(ones_of_copy(x), ones_of_copy(gw), width, op.eps)
+                              : rmsnorm_stats_of(ones_of_data(x), gw_of_dy, width, op.eps);
+    if (threadIdx.x == 0) ((rmsnorm_stats *)a.stats)[r] = stats;
 }
 
-WD_KERNEL(rmsnorm_backward_columns, wd_cuda_rmsnorm_backward)
+/* What the second kernel needs of a row beside x and dy. */
+struct rmsnorm_beside {
+    rmsnorm_stats stats;
+    turns angles;
+};
+
+WD_COLUMNS_KERNEL(rmsnorm_backward_columns, wd_cuda_rmsnorm_backward)
 {
     const wd_rmsnorm_backward_args &op = a.op;
     int64_t x_stride = op.x_stride ? op.x_stride : op.width;
@@ -124,16 +162,23 @@ WD_KERNEL(rmsnorm_backward_columns, wd_cuda_rmsnorm_backward)
     if (c.n <= 0) return;
     float dw[EIGHT] = {0}, w[EIGHT];
     load_eight(w, op.w, op.w_type, c.at, c.n);
-    for (int64_t r = c.row; r < c.end; r++) {
-        float x[EIGHT], g[EIGHT], dx[EIGHT], factor = a.stats[2 * r], mean = a.stats[2 * r + 1];
-        load_eight(x, op.x, op.type, r * x_stride + c.at, c.n);
-        unrotated_eight(g, op, r, (int)c.at, c.n);
+    const column_of arrays[] = {{op.x, op.type, x_stride}, {op.dy, op.type, stride}};
+    auto beside_of_row = [&](int64_t r) {
+        rmsnorm_beside b = {((const rmsnorm_stats *)a.stats)[r], {{0}, {0}}};
+        if (op.cos)
+            b.angles =
+                turns_of(op.cos, op.sin, token_of(r, op.tokens), (int)c.at, c.n, (int)op.head_dim);
+        return b;
+    };
+    each_row(c, arrays, beside_of_row, [&](int64_t r, float v[2][EIGHT], const rmsnorm_beside &b) {
+        float *x = v[0], *g = v[1], dx[EIGHT];
+        if (op.cos) rotate_eight(g, b.angles, -1);
         EACH_OF_EIGHT (i) {
-            float n = x[i] * factor;
+            float n = x[i] * b.stats.factor;
             dw[i] += g[i] * n;
-            dx[i] = factor * (g[i] * w[i] - n * mean);
+            dx[i] = b.stats.factor * (g[i] * w[i] - n * b.stats.mean);
         }
         store_eight(op.dx, op.type, r * stride + c.at, dx, c.n);
-    }
+    });
     columns_store(a.sums, c, 1, 0, op.width, dw);
 }

@@ -3,8 +3,9 @@
  *
  * A block has blockDim.y rows; threads (.., y) share row y, eight elements at a time each. The
  * first warp of a row's threads takes its sums: lane i adds elements i, i + 32, ... in turn, one
- * after the other, from shared memory, and lanes are added in pairs. Rows that shared memory cannot
- * hold are read again from where they are.
+ * after the other, from shared memory, and lanes are added in pairs. The row's other warps wait for
+ * it, so they are few (kernels/row_shape.h). Rows that shared memory cannot hold are read again
+ * from where they are.
  */
 #ifndef WD_DEV_CUDA_KERNELS_ROWS_CUH
 #define WD_DEV_CUDA_KERNELS_ROWS_CUH
@@ -57,20 +58,66 @@ WD_DEVICE row row_of(const void *data, wd_dtype type, int64_t at, int64_t width,
     return row{data, at, type, fits ? memory + place : NULL};
 }
 
-/* Fills the copy. The block's barrier must follow. */
+/* Eight elements of the copy, which is padded to whole eights. */
+WD_DEVICE void row_keep_eight(const row &r, int at, const eight &e)
+{
+    float v[EIGHT];
+    widen_eight(v, e, r.type);
+    store_eight(r.copy, WD_F32, at, v, EIGHT);
+}
+
+enum { EIGHTS_AT_ONCE = 5 };
+
+/* Fills the copy. The block's barrier must follow. Of a row of 16 bits that can be read 16 bytes at
+ * a time a thread fetches several eights before it widens the first of them. */
 WD_DEVICE void row_keep(const row &r, int width)
 {
     if (!r.copy) return;
-    for (int at = row_first(); at < width; at += row_step()) {
+    const int step = row_step();
+    int at = row_first();
+    if (r.type != WD_F32 && width % EIGHT == 0 && is_aligned(element(r.data, r.type, r.at))) {
+        const wd_sixteen *from = (const wd_sixteen *)element(r.data, r.type, r.at);
+        WD_LOOP for (; at < width; at += EIGHTS_AT_ONCE * step)
+        {
+            wd_sixteen e[EIGHTS_AT_ONCE];
+            WD_UNROLL for (int i = 0; i < EIGHTS_AT_ONCE; i++) if (at + i * step < width) e[i] =
+                from[(at + i * step) / EIGHT];
+            WD_UNROLL for (int i = 0; i < EIGHTS_AT_ONCE; i++) if (at + i * step < width)
+                row_keep_eight(r, at + i * step, eight{{e[i].x, e[i].y, e[i].z, e[i].w}});
+        }
+    }
+    WD_LOOP for (; at < width; at += step)
+        row_keep_eight(r, at, fetch_eight(r.data, r.type, r.at + at, eight_below(at, width)));
+}
+
+/* Replaces each eight v of the copy, n elements of which are in the row, by what change(v, at, n)
+ * makes of it. A thread changes what it kept itself. */
+template <class Change> WD_DEVICE void row_change(const row &r, int width, Change change)
+{
+    if (!r.copy) return;
+    WD_LOOP for (int at = row_first(); at < width; at += row_step())
+    {
         float v[EIGHT];
-        load_eight(v, r.data, r.type, r.at + at, eight_below(at, width));
-        store_eight(r.copy, WD_F32, at, v, EIGHT); /* the copy is padded to whole eights */
+        load_eight(v, r.copy, WD_F32, at, EIGHT);
+        change(v, at, eight_below(at, width));
+        store_eight(r.copy, WD_F32, at, v, EIGHT);
     }
 }
 
-WD_DEVICE float row_one(const row &r, int i)
+/* Functions of i that give element i of the copy, and of the row itself. */
+WD_DEVICE auto ones_of_copy(const row &r)
 {
-    return r.copy ? r.copy[i] : load_one(r.data, r.type, r.at + i);
+    return [&r](int i) { return r.copy[i]; };
+}
+WD_DEVICE auto ones_of_data(const row &r)
+{
+    return [&r](int i) { return load_one(r.data, r.type, r.at + i); };
+}
+
+/* Calls with(one) with one of them: so the branch is outside of loops over elements. */
+template <class With> WD_DEVICE auto with_ones(const row &r, With with)
+{
+    return r.copy ? with(ones_of_copy(r)) : with(ones_of_data(r));
 }
 
 WD_DEVICE void row_eight(float v[EIGHT], const row &r, int at, int n)
@@ -89,11 +136,20 @@ WD_DEVICE float sum_of_lanes(float lane)
     return lane;
 }
 
-/* The sum over i < n of term(i), by the threads of a warp together. */
+enum { TERMS_AT_ONCE = 8 };
+
+/* The sum over i < n of term(i), by the threads of a warp together. Several terms are read before
+ * the first of them is added. */
 template <class Term> WD_DEVICE float sum_of(int n, Term term)
 {
-    float lane = 0;
-    for (int i = (int)threadIdx.x % WD_WARP; i < n; i += WD_WARP) lane += term(i);
+    float lane = 0, terms[TERMS_AT_ONCE];
+    int i = (int)threadIdx.x % WD_WARP;
+    WD_LOOP for (; i + (TERMS_AT_ONCE - 1) * WD_WARP < n; i += TERMS_AT_ONCE * WD_WARP)
+    {
+        WD_UNROLL for (int k = 0; k < TERMS_AT_ONCE; k++) terms[k] = term(i + k * WD_WARP);
+        WD_UNROLL for (int k = 0; k < TERMS_AT_ONCE; k++) lane += terms[k];
+    }
+    WD_LOOP for (; i < n; i += WD_WARP) lane += term(i);
     return sum_of_lanes(lane);
 }
 
