@@ -23,6 +23,7 @@ typedef struct planned {
 struct wd_cuda_attention {
     const wd_cuda_gpu *gpu;
     wd_cudnn_target target;
+    size_t piece_bytes;   /* see attention_way.h */
     pthread_mutex_t lock; /* of the plans, and of the handle, which has one stream at a time */
     planned **plan;       /* in the order in which they were first used */
     int64_t plans;
@@ -34,6 +35,7 @@ wd_status wd_cuda_attention_open(wd_cuda_attention **out, const wd_cuda_gpu *gpu
     *out = NULL;
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "the attention of a GPU", err));
     a->gpu = gpu;
+    a->piece_bytes = WD_ATTENTION_PIECE_BYTES;
     wd_status status = wd_cudnn_open(&a->target, gpu, "attention on a GPU", err);
     if (status != WD_OK) {
         wd_free(a);
@@ -87,8 +89,12 @@ bool wd_cuda_attention_backward_can(wd_cuda_attention *attention,
 size_t wd_cuda_attention_backward_workspace(wd_cuda_attention *attention,
                                             const wd_attention_backward_args *args)
 {
-    (void)attention;
-    return wd_attention_backward_workspace(args);
+    return wd_attention_backward_workspace(args, attention->piece_bytes);
+}
+
+void wd_cuda_attention_cut(wd_cuda_attention *attention, size_t piece_bytes)
+{
+    attention->piece_bytes = piece_bytes;
 }
 
 /* ---- plans ---- */
@@ -185,10 +191,11 @@ static wd_attention_key forward_key(const wd_attention_args *args)
 }
 
 /* Of each piece. */
-static wd_attention_key backward_key(const wd_attention_backward_args *args)
+static wd_attention_key backward_key(const wd_cuda_attention *a,
+                                     const wd_attention_backward_args *args)
 {
     const bool repeats = args->last_key_repeat > 1;
-    const wd_attention_piece piece = wd_attention_piece_of(args);
+    const wd_attention_piece piece = wd_attention_piece_of(args, a->piece_bytes);
     return (wd_attention_key){.samples = piece.samples,
                               .heads = piece.heads,
                               .head_dim = args->head_dim,
@@ -221,7 +228,7 @@ wd_status wd_cuda_attention_prepare(wd_cuda_attention *a, const wd_attention_arg
 wd_status wd_cuda_attention_backward_prepare(wd_cuda_attention *a,
                                              const wd_attention_backward_args *args, wd_err *err)
 {
-    const wd_attention_key key = backward_key(args);
+    const wd_attention_key key = backward_key(a, args);
     return prepare(a, &key, err);
 }
 
@@ -327,11 +334,11 @@ wd_status wd_cuda_attention_backward_launch(wd_cuda_attention *a, const wd_cuda_
                                             const wd_attention_backward_args *args, wd_err *err)
 {
     const bool repeats = args->last_key_repeat > 1;
-    const wd_attention_piece piece = wd_attention_piece_of(args);
+    const wd_attention_piece piece = wd_attention_piece_of(args, a->piece_bytes);
     WD_REQUIRE(wd_attention_backward_is_fused(args) &&
-                   work->workspace_bytes >= wd_attention_backward_workspace(args),
+                   work->workspace_bytes >= wd_attention_backward_workspace(args, a->piece_bytes),
                "attention that cuDNN cannot do was launched, or without its workspace");
-    const wd_attention_key key = backward_key(args);
+    const wd_attention_key key = backward_key(a, args);
     if (repeats)
         WD_TRY(fill_row(work, work->workspace, args->kv_tokens, args->last_key_repeat, err));
     for (int64_t sample = 0; sample < args->samples; sample += piece.samples)

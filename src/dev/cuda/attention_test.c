@@ -206,7 +206,7 @@ static void pieces_of_the_backward_pass(void **state)
                                        {2, 8, 2, 8},   {8, 4, 4, 4},   {3, 17, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         args.samples = cases[i][0], args.heads = cases[i][1];
-        wd_attention_piece piece = wd_attention_piece_of(&args);
+        wd_attention_piece piece = wd_attention_piece_of(&args, WD_ATTENTION_PIECE_BYTES);
         assert_int_equal(piece.samples, cases[i][2]);
         assert_int_equal(piece.heads, cases[i][3]);
     }

@@ -77,10 +77,12 @@ typedef struct wd_attention_piece {
     int64_t samples, heads;
 } wd_attention_piece;
 
-static inline wd_attention_piece wd_attention_piece_of(const wd_attention_backward_args *a)
+/* `piece_bytes`: of the scores of a launch, WD_ATTENTION_PIECE_BYTES but for tests. */
+static inline wd_attention_piece wd_attention_piece_of(const wd_attention_backward_args *a,
+                                                       size_t piece_bytes)
 {
     size_t pair = wd_attention_scores_bytes(1, a->q_tokens, a->kv_tokens);
-    int64_t fit = (int64_t)(WD_ATTENTION_PIECE_BYTES / pair);
+    int64_t fit = (int64_t)(piece_bytes / pair);
     wd_attention_piece piece = {a->samples, a->heads};
     while (piece.samples > 1 && (a->samples % piece.samples || piece.samples * a->heads > fit))
         piece.samples--;
@@ -102,9 +104,10 @@ static inline size_t wd_attention_workspace(const wd_attention_args *a)
 }
 
 /* The row bias, the sums of do o, then the plan's. */
-static inline size_t wd_attention_backward_workspace(const wd_attention_backward_args *a)
+static inline size_t wd_attention_backward_workspace(const wd_attention_backward_args *a,
+                                                     size_t piece_bytes)
 {
-    wd_attention_piece piece = wd_attention_piece_of(a);
+    wd_attention_piece piece = wd_attention_piece_of(a, piece_bytes);
     return wd_attention_row_bytes(a->last_key_repeat, a->kv_tokens) +
            wd_attention_dot_bytes(piece, a->q_tokens) + WD_ATTENTION_PLAN_BYTES +
            wd_attention_scores_bytes(piece.samples * piece.heads, a->q_tokens, a->kv_tokens);

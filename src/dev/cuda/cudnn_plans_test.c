@@ -134,7 +134,7 @@ static void plan_backward(wd_attention_key key)
                                        .heads = key.heads,
                                        .q_tokens = key.q_tokens,
                                        .kv_tokens = key.kv_tokens};
-    wd_attention_piece piece = wd_attention_piece_of(&args);
+    wd_attention_piece piece = wd_attention_piece_of(&args, WD_ATTENTION_PIECE_BYTES);
     key.samples = key.kv_samples = piece.samples;
     key.heads = piece.heads;
     key.statistics = false;

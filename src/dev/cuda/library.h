@@ -82,6 +82,10 @@ wd_status wd_cuda_attention_backward_prepare(wd_cuda_attention *attention,
 wd_status wd_cuda_attention_backward_launch(wd_cuda_attention *attention, const wd_cuda_work *work,
                                             const wd_attention_backward_args *args, wd_err *err);
 
+/* Tests: the backward pass goes in pieces whose scores take at most so many bytes. Before anything
+ * else is asked of it. */
+void wd_cuda_attention_cut(wd_cuda_attention *attention, size_t piece_bytes);
+
 bool wd_cuda_conv_can(wd_cuda_conv *conv, const wd_conv_args *args);
 size_t wd_cuda_conv_workspace(wd_cuda_conv *conv, const wd_conv_args *args);
 wd_status wd_cuda_conv_prepare(wd_cuda_conv *conv, const wd_conv_args *args, wd_err *err);
