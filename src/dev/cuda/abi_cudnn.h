@@ -27,7 +27,9 @@ typedef void *wd_cudnn_descriptor; /* of any kind: an object inside cuDNN */
     X(NOT_SUPPORTED_GRAPH_PATTERN, 3001)                                                           \
     X(NOT_SUPPORTED_SHAPE, 3002)                                                                   \
     X(NOT_SUPPORTED_LAYOUT, 3004)                                                                  \
+    X(NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING, 3008)                                            \
     X(INTERNAL_ERROR_HOST_ALLOCATION_FAILED, 4003)                                                 \
+    X(INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, 4004)                                               \
     X(EXECUTION_FAILED, 5000)
 
 /* X(name, value): element types of tensors, and of what an operation computes in. */

@@ -3,6 +3,10 @@
  * attention asks for (cuDNN 9, "fused flash attention", forward and backward). */
 #include "dev/cuda/attention_graph.h"
 
+#include <stdio.h>
+
+#include "dev/cuda/attention_way.h"
+
 /* What both graphs are made of. */
 typedef struct drawing {
     wd_cudnn_graph *graph;
@@ -89,8 +93,9 @@ static wd_cudnn_descriptor scores(drawing *d, wd_cudnn_descriptor q, wd_cudnn_de
     wd_cudnn_matmul(d->graph, s, q, k);
     s = apply(d, WD_CUDNN_POINTWISE_MUL, s, d->scale, keys_count);
     if (key->bias == WD_ATTENTION_NO_BIAS) return s;
-    bool full = key->bias == WD_ATTENTION_FULL_BIAS;
-    const int64_t dim[] = {1, full ? key->heads : 1, full ? key->q_tokens : 1, keys_count};
+    const int64_t heads = key->bias == WD_ATTENTION_FULL_BIAS ? key->heads : 1;
+    const int64_t rows = key->bias == WD_ATTENTION_ROW_BIAS ? 1 : key->q_tokens;
+    const int64_t dim[] = {1, heads, rows, keys_count};
     wd_cudnn_shape shape = wd_cudnn_dense(WD_CUDNN_DATA_FLOAT, 4, dim);
     wd_cudnn_descriptor bias = wd_cudnn_tensor(d->graph, WD_CUDNN_REAL, WD_ATTENTION_BIAS, &shape);
     return apply(d, WD_CUDNN_POINTWISE_ADD, s, bias, keys_count);
@@ -167,12 +172,66 @@ static void draw_backward(drawing *d)
     wd_cudnn_matmul(g, queries(d, WD_ATTENTION_DQ, key->q_stride), scaled, k_turned);
 }
 
-void wd_attention_graph(wd_cudnn_graph *graph, const wd_attention_key *key)
+/* ---- what a shape is ---- */
+
+static void draw(wd_cudnn_graph *graph, const void *key)
 {
     drawing d = {.graph = graph, .key = key};
     d.scale = number(&d, WD_ATTENTION_SCALE);
-    if (key->backward)
+    if (d.key->backward)
         draw_backward(&d);
     else
         draw_forward(&d);
 }
+
+static void take_one(void *of)
+{
+    wd_attention_key *key = of;
+    key->samples = key->kv_samples = 1;
+}
+
+/* A row of the bias once per query. */
+static bool take_other_form(void *of)
+{
+    wd_attention_key *key = of;
+    if (key->bias != WD_ATTENTION_ROW_BIAS ||
+        !wd_attention_rows_bytes(2, key->q_tokens, key->kv_tokens))
+        return false;
+    key->bias = WD_ATTENTION_ROWS_BIAS;
+    return true;
+}
+
+static unsigned notes_refused(const void *key)
+{
+    return (void)key, 1u << WD_CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+}
+
+static int64_t workspace_max(const void *of)
+{
+    const wd_attention_key *key = of;
+    const int64_t pairs = key->backward ? key->samples * key->heads : 0;
+    return (int64_t)wd_attention_scores_bytes(pairs, key->q_tokens, key->kv_tokens) +
+           WD_ATTENTION_PLAN_BYTES;
+}
+
+static void name(char out[WD_CUDNN_TEXT_MAX], const void *of)
+{
+    static const char *const biases[] = {[WD_ATTENTION_NO_BIAS] = "",
+                                         [WD_ATTENTION_ROW_BIAS] = ", row bias",
+                                         [WD_ATTENTION_ROWS_BIAS] = ", row bias once per query",
+                                         [WD_ATTENTION_FULL_BIAS] = ", bias"};
+    const wd_attention_key *key = of;
+    snprintf(out, WD_CUDNN_TEXT_MAX, "attention%s, %lld x %lld heads of %lld, %lld x %lld%s%s",
+             key->backward ? " backward" : "", (long long)key->samples, (long long)key->heads,
+             (long long)key->head_dim, (long long)key->q_tokens, (long long)key->kv_tokens,
+             biases[key->bias],
+             key->kv_samples < key->samples ? ", one k and v for all samples" : "");
+}
+
+const wd_cudnn_kind wd_attention_kind = {.key_bytes = sizeof(wd_attention_key),
+                                         .draw = draw,
+                                         .take_one = take_one,
+                                         .take_other_form = take_other_form,
+                                         .notes_refused = notes_refused,
+                                         .workspace_max = workspace_max,
+                                         .name = name};

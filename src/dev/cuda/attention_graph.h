@@ -1,15 +1,17 @@
-/* Fused attention as graphs of cuDNN operations: which tensors there are, and how they are tied
- * together. Everything is a pure function of the shape; nothing here runs. */
+/* Fused attention as graphs of cuDNN operations: which tensors there are, how they are tied
+ * together, and what may be planned. Everything is a pure function of the shape; nothing here runs.
+ */
 #ifndef WD_DEV_CUDA_ATTENTION_GRAPH_H
 #define WD_DEV_CUDA_ATTENTION_GRAPH_H
 
-#include "dev/cuda/cudnn_graph.h"
+#include "dev/cuda/cudnn_shapes.h"
 
 /* What is added to the scaled scores. */
 typedef enum wd_attention_bias {
     WD_ATTENTION_NO_BIAS,
-    WD_ATTENTION_ROW_BIAS, /* [T] fp32: the same for all queries, heads and samples */
-    WD_ATTENTION_FULL_BIAS /* [H, S, T] fp32: the same for all samples */
+    WD_ATTENTION_ROW_BIAS,  /* [T] fp32: the same for all queries, heads and samples */
+    WD_ATTENTION_ROWS_BIAS, /* [S, T] fp32: the same for all heads and samples */
+    WD_ATTENTION_FULL_BIAS  /* [H, S, T] fp32: the same for all samples */
 } wd_attention_bias;
 
 /* B samples, H heads of K dimensions, S queries, T keys; bf16. Strides in elements from token to
@@ -42,7 +44,7 @@ enum {
     WD_ATTENTION_ONE  /* the number 1 in host memory */
 };
 
-/* Describes the graph of `key` in `graph`, which is open and empty. */
-void wd_attention_graph(wd_cudnn_graph *graph, const wd_attention_key *key);
+/* What cudnn_shapes.h asks of a wd_attention_key. */
+extern const wd_cudnn_kind wd_attention_kind;
 
 #endif

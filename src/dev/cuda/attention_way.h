@@ -1,22 +1,29 @@
 /* Which way attention goes on a GPU, fused by cuDNN or plain by our own kernel, in which pieces,
- * and the workspace that the fused way takes. Pure: asked in dry runs, too.
+ * and the workspace that it takes. Pure: asked in dry runs, too.
  *
  * cuDNN's fused attention is for bf16 and head dimensions of 64 and 128. A last key that stands for
- * many is a bias: a row [T] that is zero but for the log of how many, at its end. The backward pass
+ * many is a bias: a row [T] that is zero but for the log of how many, at its end. Not every version
+ * of cuDNN may take a row; such a one gets it once per query, [S, T]. Both are always counted as
+ * workspace, so that dry runs need not know the version: the prompts of the Wan models have at most
+ * 513 keys, so that this is little beside the scores. The backward pass
  * that gives the same bits each time keeps the gradients of the scores of a launch in 16 bits, so
  * where these are more than WD_ATTENTION_PIECE_BYTES it goes in pieces of samples or of heads.
- * Which engine computes does not depend on the number of samples (attention.c).
+ * Which engine computes does not depend on the number of samples (cudnn_shapes.h). What cuDNN
+ * refuses when it plans, our own kernel does in the same workspace.
  */
 #ifndef WD_DEV_CUDA_ATTENTION_WAY_H
 #define WD_DEV_CUDA_ATTENTION_WAY_H
 
 #include "core/checked.h"
+#include "dev/cuda/launch.h"
 #include "dev/ops.h"
 
 enum {
     WD_ATTENTION_PLAN_BYTES = 4096, /* of workspace that any plan may have beside the scores (256 in
                                      * cuDNN 9.19) */
     WD_ATTENTION_PIECE_BYTES = 512 << 20,
+    WD_ATTENTION_ROWS_BYTES = 64 << 20, /* of a row bias once per query; what takes more is not
+                                         * given to cuDNN in this form */
     WD_ATTENTION_TOKENS_MAX = 1 << 20
 };
 
@@ -64,6 +71,22 @@ static inline size_t wd_attention_row_bytes(int64_t last_key_repeat, int64_t kv_
     return last_key_repeat > 1 ? wd_round_up((size_t)kv_tokens * sizeof(float), 256) : 0;
 }
 
+/* The same once per query; 0: this form is not used. */
+static inline size_t wd_attention_rows_bytes(int64_t last_key_repeat, int64_t q_tokens,
+                                             int64_t kv_tokens)
+{
+    const size_t bytes = wd_round_up((size_t)(q_tokens * kv_tokens) * sizeof(float), 256);
+    return last_key_repeat > 1 && bytes <= WD_ATTENTION_ROWS_BYTES ? bytes : 0;
+}
+
+/* Both, one after the other. */
+static inline size_t wd_attention_bias_bytes(int64_t last_key_repeat, int64_t q_tokens,
+                                             int64_t kv_tokens)
+{
+    return wd_attention_row_bytes(last_key_repeat, kv_tokens) +
+           wd_attention_rows_bytes(last_key_repeat, q_tokens, kv_tokens);
+}
+
 /* What a plan of the backward pass may take for `pairs` (sample, head) pairs. */
 static inline size_t wd_attention_scores_bytes(int64_t pairs, int64_t q_tokens, int64_t kv_tokens)
 {
@@ -97,20 +120,25 @@ static inline size_t wd_attention_dot_bytes(wd_attention_piece piece, int64_t q_
     return wd_round_up((size_t)(piece.samples * piece.heads * q_tokens) * sizeof(float), 256);
 }
 
-/* Bytes of workspace: the row bias, then the plan's. */
+/* Bytes of workspace: the bias, then the plan's. Our own kernel takes none. */
 static inline size_t wd_attention_workspace(const wd_attention_args *a)
 {
-    return wd_attention_row_bytes(a->last_key_repeat, a->kv_tokens) + WD_ATTENTION_PLAN_BYTES;
+    return wd_attention_bias_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
+           WD_ATTENTION_PLAN_BYTES;
 }
 
-/* The row bias, the sums of do o, then the plan's. */
+/* The bias, the sums of do o, then the plan's; or that of our own kernel, which is more where a
+ * piece is small. */
 static inline size_t wd_attention_backward_workspace(const wd_attention_backward_args *a,
                                                      size_t piece_bytes)
 {
-    wd_attention_piece piece = wd_attention_piece_of(a, piece_bytes);
-    return wd_attention_row_bytes(a->last_key_repeat, a->kv_tokens) +
-           wd_attention_dot_bytes(piece, a->q_tokens) + WD_ATTENTION_PLAN_BYTES +
-           wd_attention_scores_bytes(piece.samples * piece.heads, a->q_tokens, a->kv_tokens);
+    const wd_attention_piece piece = wd_attention_piece_of(a, piece_bytes);
+    const size_t fused =
+        wd_attention_bias_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
+        wd_attention_dot_bytes(piece, a->q_tokens) + WD_ATTENTION_PLAN_BYTES +
+        wd_attention_scores_bytes(piece.samples * piece.heads, a->q_tokens, a->kv_tokens);
+    const size_t own = wd_cuda_kernels_workspace(WD_OP_ATTENTION_BACKWARD, a);
+    return fused > own ? fused : own;
 }
 
 #endif

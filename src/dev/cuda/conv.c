@@ -1,25 +1,13 @@
-/* Convolutions by cuDNN: what library.h declares of them. Plans are made once per shape; the engine
- * is the one that cuDNN's heuristic names for one picture, so that a picture's bits do not depend
- * on how many others are in the launch. */
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-
+/* Convolutions by cuDNN: what library.h declares of them. How a shape is planned, and what becomes
+ * of shapes that cuDNN refuses, says cudnn_shapes.h; a sample is a picture there. */
 #include "core/memory.h"
 #include "core/require.h"
 #include "dev/cuda/conv_graph.h"
 #include "dev/cuda/cudnn_open.h"
 
-typedef struct planned {
-    wd_conv_key key;
-    wd_cudnn_plan plan;
-} planned;
-
 struct wd_cuda_conv {
     wd_cudnn_target target;
-    pthread_mutex_t lock; /* of the plans, and of the handle, which has one stream at a time */
-    planned **plan;       /* in the order in which they were first used */
-    int64_t plans;
+    wd_cudnn_shapes shapes;
 };
 
 wd_status wd_cuda_conv_open(wd_cuda_conv **out, const wd_cuda_gpu *gpu, wd_err *err)
@@ -32,7 +20,7 @@ wd_status wd_cuda_conv_open(wd_cuda_conv **out, const wd_cuda_gpu *gpu, wd_err *
         wd_free(c);
         return status;
     }
-    pthread_mutex_init(&c->lock, NULL);
+    wd_cudnn_shapes_open(&c->shapes, &wd_conv_kind, &c->target);
     *out = c;
     return WD_OK;
 }
@@ -40,14 +28,14 @@ wd_status wd_cuda_conv_open(wd_cuda_conv **out, const wd_cuda_gpu *gpu, wd_err *
 void wd_cuda_conv_close(wd_cuda_conv *c)
 {
     if (!c) return;
-    while (c->plans > 0) {
-        wd_cudnn_plan_close(&c->plan[--c->plans]->plan);
-        wd_free(c->plan[c->plans]);
-    }
-    wd_free(c->plan);
+    wd_cudnn_shapes_close(&c->shapes);
     wd_cudnn_close(&c->target);
-    pthread_mutex_destroy(&c->lock);
     wd_free(c);
+}
+
+bool wd_cuda_conv_describe(wd_cuda_conv *conv, int64_t i, char *out, size_t bytes)
+{
+    return wd_cudnn_shapes_describe(&conv->shapes, i, out, bytes);
 }
 
 bool wd_cuda_conv_can(wd_cuda_conv *conv, const wd_conv_args *args)
@@ -60,70 +48,6 @@ size_t wd_cuda_conv_workspace(wd_cuda_conv *conv, const wd_conv_args *args)
 {
     (void)conv;
     return wd_conv_workspace(args);
-}
-
-/* ---- plans ---- */
-
-static wd_status make_plan(wd_cudnn_plan *out, wd_cuda_conv *c, const wd_conv_key *key,
-                           size_t workspace_max, const wd_cudnn_choice *choice, wd_err *err)
-{
-    char what[160];
-    wd_cudnn_graph graph;
-    snprintf(what, sizeof what,
-             "a convolution of %lld to %lld channels, %lld x %lld x %lld taps, at %lld x %lld",
-             (long long)key->ci, (long long)key->co, (long long)key->taps[0],
-             (long long)key->taps[1], (long long)key->taps[2], (long long)key->in[1],
-             (long long)key->in[2]);
-    wd_cudnn_graph_open(&graph, &c->target);
-    wd_conv_graph(&graph, key);
-    return wd_cudnn_plan_open(out, &graph,
-                              &(wd_cudnn_wish){.notes_refused = wd_conv_notes_refused(key),
-                                               .workspace_max = (int64_t)workspace_max,
-                                               .choice = choice},
-                              what, err);
-}
-
-/* The plan of `key`, with the engine that one picture has. */
-static wd_status plan_as_one(wd_cudnn_plan *out, wd_cuda_conv *c, const wd_conv_key *key,
-                             size_t workspace_max, wd_err *err)
-{
-    wd_conv_key one = *key;
-    wd_cudnn_plan first;
-    one.pictures = 1;
-    size_t share = (workspace_max - WD_CONV_SPARE_BYTES) / (size_t)key->pictures;
-    WD_TRY(make_plan(&first, c, &one, share + WD_CONV_SPARE_BYTES, NULL, err));
-    if (key->pictures == 1) {
-        *out = first;
-        return WD_OK;
-    }
-    wd_cudnn_choice choice = first.choice;
-    wd_cudnn_plan_close(&first);
-    return make_plan(out, c, key, workspace_max, &choice, err);
-}
-
-/* The lock is held. */
-static wd_status find_plan(const wd_cudnn_plan **out, wd_cuda_conv *c, const wd_conv_key *key,
-                           size_t workspace_max, wd_err *err)
-{
-    int64_t at = 0;
-    planned *next;
-    while (at < c->plans && memcmp(&c->plan[at]->key, key, sizeof *key)) at++;
-    if (at < c->plans) {
-        *out = &c->plan[at]->plan;
-        return WD_OK;
-    }
-    WD_TRY(wd_resize((void **)&c->plan, (size_t)c->plans + 1, sizeof *c->plan,
-                     "the list of planned convolutions", err));
-    WD_TRY(wd_alloc((void **)&next, 1, sizeof *next, "a planned convolution", err));
-    next->key = *key;
-    wd_status status = plan_as_one(&next->plan, c, key, workspace_max, err);
-    if (status != WD_OK) {
-        wd_free(next);
-        return status;
-    }
-    c->plan[c->plans++] = next;
-    *out = &next->plan;
-    return WD_OK;
 }
 
 /* ---- launches ---- */
@@ -169,41 +93,44 @@ static wd_status add_bias(const wd_cuda_work *work, const wd_conv_args *a, wd_er
 wd_status wd_cuda_conv_prepare(wd_cuda_conv *c, const wd_conv_args *a, wd_err *err)
 {
     const wd_conv_key key = wd_conv_key_of(a);
-    const wd_cudnn_plan *plan;
-    pthread_mutex_lock(&c->lock);
-    const wd_status status = find_plan(&plan, c, &key, wd_conv_plan_bytes(a), err);
-    pthread_mutex_unlock(&c->lock);
-    return status;
+    const wd_cudnn_planned *shape;
+    return wd_cudnn_shapes_find(&shape, &c->shapes, &key, err);
 }
 
-static wd_status run(wd_cuda_conv *c, const wd_cuda_work *work, const wd_conv_args *a,
-                     void *weights, void *workspace, wd_err *err)
+/* The planned pictures from number `picture` on. */
+static wd_status run_pictures(bool *own, wd_cuda_conv *c, const wd_cuda_work *work,
+                              const wd_conv_args *a, const wd_cudnn_planned *shape, void *weights,
+                              void *workspace, int64_t picture, wd_err *err)
 {
     static const int64_t id[] = {WD_CONV_X, WD_CONV_W, WD_CONV_Y, WD_CONV_BIAS};
-    void *const address[] = {(void *)(uintptr_t)a->x, weights, a->y, (void *)(uintptr_t)a->bias};
-    wd_conv_key key = wd_conv_key_of(a);
-    const wd_cudnn_plan *plan;
-    pthread_mutex_lock(&c->lock);
-    wd_status status = find_plan(&plan, c, &key, wd_conv_plan_bytes(a), err);
-    if (status == WD_OK) status = wd_cudnn_use_stream(&c->target, work->stream, err);
-    if (status == WD_OK)
-        status =
-            wd_cudnn_plan_run(plan, key.bias ? 4 : 3, id, address, workspace, "a convolution", err);
-    pthread_mutex_unlock(&c->lock);
-    if (status == WD_UNSUPPORTED) status = err->status = WD_INTERNAL;
-    return status;
+    const wd_conv_key *k = (const wd_conv_key *)(const void *)shape->planned;
+    const size_t size = wd_dtype_bytes(a->type);
+    const size_t at_x = (size_t)(picture * k->in[0] * k->in[1] * k->in[2] * k->ci) * size;
+    const size_t at_y = (size_t)(picture * k->out[0] * k->out[1] * k->out[2] * k->co) * size;
+    void *const address[] = {(char *)(uintptr_t)a->x + at_x, weights, (char *)a->y + at_y,
+                             (void *)(uintptr_t)a->bias};
+    return wd_cudnn_planned_run(own, &c->shapes, shape, work->stream, k->bias ? 4 : 3, id, address,
+                                workspace, err);
 }
 
 wd_status wd_cuda_conv_launch(wd_cuda_conv *c, const wd_cuda_work *work, const wd_conv_args *a,
                               wd_err *err)
 {
+    const wd_conv_key key = wd_conv_key_of(a);
     wd_cuda_work without = *work;
-    char *space = work->workspace;
+    char *weights = work->workspace, *space = weights + wd_conv_weights_bytes(a);
+    const wd_cudnn_planned *shape;
+    bool own = false;
     WD_REQUIRE(wd_conv_can(a) && work->workspace_bytes >= wd_conv_workspace(a),
                "a convolution that cuDNN cannot do was launched, or without its workspace");
     without.workspace = NULL;
     without.workspace_bytes = 0;
-    WD_TRY(turn_weights(&without, space, a, err));
-    WD_TRY(run(c, work, a, space, space + wd_conv_weights_bytes(a), err));
+    WD_TRY(wd_cudnn_shapes_find(&shape, &c->shapes, &key, err));
+    if (!shape) return wd_cuda_kernels_launch(work, WD_OP_CONV, a, err);
+    const wd_conv_key *planned = (const wd_conv_key *)(const void *)shape->planned;
+    WD_TRY(turn_weights(&without, weights, a, err));
+    for (int64_t p = 0; p < key.pictures && !own; p += planned->pictures)
+        WD_TRY(run_pictures(&own, c, work, a, shape, weights, space, p, err));
+    if (own) return wd_cuda_kernels_launch(work, WD_OP_CONV, a, err);
     return a->bias && !wd_conv_fuses_bias(a) ? add_bias(&without, a, err) : WD_OK;
 }

@@ -1,6 +1,8 @@
 /* See conv_graph.h. */
 #include "dev/cuda/conv_graph.h"
 
+#include <stdio.h>
+
 static wd_cudnn_data type_of(int32_t dtype)
 {
     return dtype == WD_F32 ? WD_CUDNN_DATA_FLOAT : WD_CUDNN_DATA_BFLOAT16;
@@ -23,8 +25,9 @@ static wd_cudnn_shape channels_last(const wd_conv_key *key, wd_cudnn_data type, 
     return shape;
 }
 
-void wd_conv_graph(wd_cudnn_graph *g, const wd_conv_key *key)
+static void draw(wd_cudnn_graph *g, const void *of)
 {
+    const wd_conv_key *key = of;
     int first = 3 - key->axes;
     wd_cudnn_window window = {.axes = key->axes};
     for (int d = first; d < 3; d++) {
@@ -52,8 +55,15 @@ void wd_conv_graph(wd_cudnn_graph *g, const wd_conv_key *key)
     wd_cudnn_pointwise(g, WD_CUDNN_POINTWISE_ADD, y, sum, bias);
 }
 
-unsigned wd_conv_notes_refused(const wd_conv_key *key)
+static void take_one(void *of)
 {
+    wd_conv_key *key = of;
+    key->pictures = 1;
+}
+
+static unsigned notes_refused(const void *of)
+{
+    const wd_conv_key *key = of;
     unsigned notes = 1u << WD_CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC |
                      1u << WD_CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION |
                      1u << WD_CUDNN_NUMERICAL_NOTE_FFT | 1u << WD_CUDNN_NUMERICAL_NOTE_WINOGRAD;
@@ -62,3 +72,27 @@ unsigned wd_conv_notes_refused(const wd_conv_key *key)
                  1u << WD_CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
     return notes;
 }
+
+static int64_t workspace_max(const void *key)
+{
+    return (int64_t)wd_conv_plan_bytes(key);
+}
+
+static void name(char out[WD_CUDNN_TEXT_MAX], const void *of)
+{
+    const wd_conv_key *k = of;
+    snprintf(out, WD_CUDNN_TEXT_MAX,
+             "a convolution of %lld to %lld channels, %lld x %lld x %lld taps, of %lld x %lld x "
+             "%lld x %lld, %s%s",
+             (long long)k->ci, (long long)k->co, (long long)k->taps[0], (long long)k->taps[1],
+             (long long)k->taps[2], (long long)k->pictures, (long long)k->in[0],
+             (long long)k->in[1], (long long)k->in[2], wd_dtype_file_name((wd_dtype)k->type),
+             k->bias ? " with a bias" : "");
+}
+
+const wd_cudnn_kind wd_conv_kind = {.key_bytes = sizeof(wd_conv_key),
+                                    .draw = draw,
+                                    .take_one = take_one,
+                                    .notes_refused = notes_refused,
+                                    .workspace_max = workspace_max,
+                                    .name = name};

@@ -12,7 +12,7 @@
 #define WD_DEV_CUDA_CONV_GRAPH_H
 
 #include "core/checked.h"
-#include "dev/cuda/cudnn_graph.h"
+#include "dev/cuda/cudnn_shapes.h"
 #include "dev/ops.h"
 
 enum { WD_CONV_SPARE_BYTES = 1 << 20, WD_CONV_X = 1, WD_CONV_W, WD_CONV_Y, WD_CONV_BIAS };
@@ -62,7 +62,8 @@ static inline bool wd_conv_can(const wd_conv_args *a)
     bool fits = (a->type == WD_F32 || a->type == WD_BF16) &&
                 (a->w_type == WD_BF16 || a->w_type == a->type) && a->samples > 0 && a->ci > 0 &&
                 a->co > 0 && a->tap0 >= 0 && a->tap1 > a->tap0 && a->tap1 <= a->kernel[0] &&
-                (uintptr_t)a->x % 16 == 0 && (uintptr_t)a->y % 16 == 0;
+                (uintptr_t)a->x % 16 == 0 && (uintptr_t)a->y % 16 == 0 &&
+                (!wd_conv_fuses_bias(a) || (uintptr_t)a->bias % 16 == 0);
     for (int d = 0; d < 3; d++) fits = fits && a->in[d] > 0 && a->out[d] > 0 && a->stride[d] > 0;
     return fits;
 }
@@ -76,25 +77,25 @@ static inline size_t wd_conv_weights_bytes(const wd_conv_args *a)
 
 /* What a plan may take: engines for fp32 bring input, weights and output into another order (cuDNN
  * 9.19). */
-static inline size_t wd_conv_plan_bytes(const wd_conv_args *a)
+static inline size_t wd_conv_plan_bytes(const wd_conv_key *k)
 {
-    size_t x = (size_t)(a->samples * a->in[0] * a->in[1] * a->in[2] * a->ci);
-    size_t y = (size_t)(a->samples * a->out[0] * a->out[1] * a->out[2] * a->co);
-    return wd_round_up((x + y) * wd_dtype_bytes(a->type), 256) + wd_conv_weights_bytes(a) +
+    const size_t size = wd_dtype_bytes((wd_dtype)k->type);
+    const int64_t x = k->pictures * k->in[0] * k->in[1] * k->in[2] * k->ci;
+    const int64_t y = k->pictures * k->out[0] * k->out[1] * k->out[2] * k->co;
+    const int64_t w = k->co * k->ci * k->taps[0] * k->taps[1] * k->taps[2];
+    return wd_round_up((size_t)(x + y) * size, 256) + wd_round_up((size_t)w * size, 256) +
            WD_CONV_SPARE_BYTES;
 }
 
 /* Bytes of workspace: the weights, then the plan's. */
 static inline size_t wd_conv_workspace(const wd_conv_args *a)
 {
-    return wd_conv_weights_bytes(a) + wd_conv_plan_bytes(a);
+    const wd_conv_key key = wd_conv_key_of(a);
+    return wd_conv_weights_bytes(a) + wd_conv_plan_bytes(&key);
 }
 
-/* Describes the graph of `key` in `graph`, which is open and empty. */
-void wd_conv_graph(wd_cudnn_graph *graph, const wd_conv_key *key);
-
-/* Engines that are not wanted: in no fixed order, or less precise than fp32 sums of the operands as
- * they are. */
-unsigned wd_conv_notes_refused(const wd_conv_key *key);
+/* What cudnn_shapes.h asks of a wd_conv_key. Engines are refused that add in no fixed order, or
+ * less precisely than in fp32 sums of the operands as they are. */
+extern const wd_cudnn_kind wd_conv_kind;
 
 #endif

@@ -89,12 +89,14 @@ typedef struct wd_cudnn_choice {
     int64_t value[WD_CUDNN_KNOBS_MAX];
 } wd_cudnn_choice;
 
-typedef struct wd_cudnn_wish {
-    unsigned notes_refused;        /* bits 1 << WD_CUDNN_NUMERICAL_NOTE_x: engines not wanted */
-    int64_t workspace_max;         /* bytes */
-    const wd_cudnn_choice *choice; /* this engine with these settings, or NULL: the first that the
-                                    * heuristic names */
-} wd_cudnn_wish;
+enum { WD_CUDNN_CANDIDATES_MAX = 32 };
+
+/* The engines with settings that cuDNN's heuristics name for `graph`, in their order, but for those
+ * with a note of `notes_refused` (bits 1 << WD_CUDNN_NUMERICAL_NOTE_x). Nothing is planned, and the
+ * graph remains the caller's. *count: from 1 to WD_CUDNN_CANDIDATES_MAX. Fails as
+ * wd_cudnn_plan_open does. */
+wd_status wd_cudnn_candidates(wd_cudnn_choice *out, int *count, wd_cudnn_graph *graph,
+                              unsigned notes_refused, const char *what, wd_err *err);
 
 typedef struct wd_cudnn_plan {
     wd_cudnn_graph graph;
@@ -103,15 +105,18 @@ typedef struct wd_cudnn_plan {
     wd_cudnn_choice choice;
 } wd_cudnn_plan;
 
-/* Plans `graph`, which the plan takes over (in case of failure it is closed). WD_UNSUPPORTED: cuDNN
- * has no engine that does what is wished; `what` names the operation in the message. */
-wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph, const wd_cudnn_wish *wish,
-                             const char *what, wd_err *err);
+/* Plans `graph`, which the plan takes over (in case of failure it is closed), with this engine and
+ * at most so many bytes of workspace. `what` names the operation in the message. WD_UNSUPPORTED:
+ * cuDNN refuses it, as it would each time. WD_OUT_OF_MEMORY, WD_INTERNAL: another failure, maybe a
+ * temporary one. */
+wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph,
+                             const wd_cudnn_choice *choice, int64_t workspace_max, const char *what,
+                             wd_err *err);
 void wd_cudnn_plan_close(wd_cudnn_plan *plan); /* of a zeroed plan, too */
 
 /* Runs it on the stream of the target's handle: tensor id[i] lies at address[i]. Returns before it
- * is done. */
+ * is done. Fails as wd_cudnn_plan_open does. */
 wd_status wd_cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t *id,
-                            void *const *address, void *workspace, const char *what, wd_err *err);
+                            void *const *address, void *workspace, wd_err *err);
 
 #endif

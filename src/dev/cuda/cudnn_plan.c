@@ -2,37 +2,23 @@
  * cudnn_graph.h. */
 #include "dev/cuda/cudnn_graph.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/require.h"
 
-enum { CANDIDATES = 16, NOTES = 32 };
+enum { CANDIDATES = WD_CUDNN_CANDIDATES_MAX / 2, NOTES = 32 }; /* of a heuristic; of an engine */
 
 typedef struct planner {
     const wd_cuda_cudnn *cudnn;
     wd_cudnn_graph *graph;
     wd_cudnn_descriptor operations; /* the finalized graph */
-    const wd_cudnn_wish *wish;
-    wd_cudnn_status last;    /* of the last call */
-    int candidates;          /* configurations that were tried */
-    wd_cudnn_status failure; /* of the first candidate for which a call failed, and its text */
-    char failure_text[256];
+    wd_cudnn_status last;           /* of the last call */
 } planner;
 
 static bool ok(wd_cudnn_status status)
 {
     return status == WD_CUDNN_STATUS_SUCCESS;
-}
-
-/* Keeps why the first candidate failed, before later ones are tried; those that are only unwanted
- * have failed no call. */
-static void note_candidate(planner *p)
-{
-    p->candidates++;
-    if (ok(p->last) || !ok(p->failure)) return;
-    p->failure = p->last;
-    p->cudnn->last_error(p->failure_text, sizeof p->failure_text);
-    p->failure_text[sizeof p->failure_text - 1] = 0;
 }
 
 /* A descriptor that lives as long as the graph; NULL: there is none left, or no memory. */
@@ -92,18 +78,18 @@ static bool read_choice(wd_cudnn_choice *out, planner *p, wd_cudnn_descriptor co
 }
 
 /* Whether the engine has none of the properties that are not wanted. */
-static bool is_wanted(planner *p, wd_cudnn_descriptor engine)
+static bool is_wanted(planner *p, wd_cudnn_descriptor engine, unsigned notes_refused)
 {
     unsigned notes[NOTES], bits = 0;
     int64_t count = 0;
     p->last = p->cudnn->get(engine, WD_CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                             WD_CUDNN_TYPE_NUMERICAL_NOTE, NOTES, &count, notes);
     for (int64_t i = 0; ok(p->last) && i < count && i < NOTES; i++) bits |= 1u << notes[i];
-    return ok(p->last) && !(bits & p->wish->notes_refused);
+    return ok(p->last) && !(bits & notes_refused);
 }
 
-/* The plan of a configuration, if it can be made within the workspace. */
-static bool try_config(wd_cudnn_plan *out, planner *p, wd_cudnn_descriptor config)
+/* The plan of a configuration. */
+static bool make_plan(wd_cudnn_plan *out, planner *p, wd_cudnn_descriptor config)
 {
     const wd_cudnn_target *target = p->graph->target;
     int64_t count = 0;
@@ -120,16 +106,14 @@ static bool try_config(wd_cudnn_plan *out, planner *p, wd_cudnn_descriptor confi
     if (!finalized(p, plan)) return false;
     p->last = p->cudnn->get(plan, WD_CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, WD_CUDNN_TYPE_INT64,
                             1, &count, &out->workspace_bytes);
-    if (!ok(p->last) || out->workspace_bytes > p->wish->workspace_max) return false;
     out->plan = plan;
-    return true;
+    return ok(p->last);
 }
 
-/* The engine and settings that are wished for. */
-static bool try_choice(wd_cudnn_plan *out, planner *p)
+/* The plan of an engine with settings. */
+static bool plan_choice(wd_cudnn_plan *out, planner *p, const wd_cudnn_choice *c)
 {
     const wd_cudnn_target *target = p->graph->target;
-    const wd_cudnn_choice *c = p->wish->choice;
     wd_cudnn_descriptor engine = keep(p, WD_CUDNN_BACKEND_ENGINE_DESCRIPTOR), config;
     if (!engine ||
         !set_one(p, engine, WD_CUDNN_ATTR_ENGINE_OPERATION_GRAPH, WD_CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -158,11 +142,12 @@ static bool try_choice(wd_cudnn_plan *out, planner *p)
         if (!ok(p->last)) return false;
     }
     out->choice = *c;
-    return finalized(p, config) && try_config(out, p, config);
+    return finalized(p, config) && make_plan(out, p, config);
 }
 
-/* The first configuration of a heuristic that is wanted and can be planned. */
-static bool try_heuristic(wd_cudnn_plan *out, planner *p, unsigned mode)
+/* Appends the configurations of a heuristic that are wanted. */
+static bool list_candidates(wd_cudnn_choice *out, int *listed, planner *p, unsigned mode,
+                            unsigned notes_refused)
 {
     const wd_cudnn_target *target = p->graph->target;
     wd_cudnn_descriptor config[CANDIDATES];
@@ -188,13 +173,12 @@ static bool try_heuristic(wd_cudnn_plan *out, planner *p, unsigned mode)
         if (!engine) return false;
         p->last = p->cudnn->get(config[i], WD_CUDNN_ATTR_ENGINECFG_ENGINE,
                                 WD_CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &one, &engine);
-        if (ok(p->last) && is_wanted(p, engine) &&
-            read_choice(&out->choice, p, config[i], engine) && try_config(out, p, config[i]))
-            return true;
-        note_candidate(p);
+        if (ok(p->last) && is_wanted(p, engine, notes_refused) &&
+            read_choice(&out[*listed], p, config[i], engine))
+            ++*listed;
         drop(p, before);
     }
-    return false;
+    return true;
 }
 
 static bool make_operations(planner *p)
@@ -210,60 +194,75 @@ static bool make_operations(planner *p)
     return ok(p->last) && finalized(p, p->operations);
 }
 
-/* Explains why there is no plan; `part` is what failed. */
-static wd_status refused(const planner *p, const char *part, const char *what, wd_err *err)
+/* Whether a call failed for a reason that may go away. */
+static wd_status status_of(wd_cudnn_status status)
 {
-    const char *advice =
-        wd_cuda_api_lacks_nvrtc()
-            ? "install NVRTC, which was not found and with which cuDNN compiles attention (pip "
-              "install nvidia-cuda-nvrtc, or nvidia-cuda-nvrtc-cu12)"
-            : "install a newer cuDNN 9";
-    const wd_cuda_cudnn *cudnn = p->cudnn;
-    char text[256] = "";
-    if (!ok(p->failure))
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "cuDNN %zu cannot plan %s: of %d engines the first that failed: %s%s%s: %s, "
-                       "or say --devices cpu (--device cpu) to compute on the processor",
-                       cudnn->get_version(), what, p->candidates, cudnn->error_string(p->failure),
-                       *p->failure_text ? ": " : "", p->failure_text, advice);
-    if (ok(p->last)) /* of all that it was asked */
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "cuDNN %zu cannot plan %s: none of its %d engines repeats its results bit "
-                       "for bit in the planned workspace: %s, or say --devices cpu (--device cpu) "
-                       "to compute on the processor",
-                       cudnn->get_version(), what, p->candidates, advice);
-    cudnn->last_error(text, sizeof text);
-    text[sizeof text - 1] = 0;
-    return wd_fail(err, WD_UNSUPPORTED,
-                   "cuDNN %zu cannot plan %s: %s: %s%s%s: %s, or say --devices cpu (--device cpu) "
-                   "to compute on the processor",
-                   cudnn->get_version(), what, part, cudnn->error_string(p->last),
-                   *text ? ": " : "", text, advice);
+    if (status == WD_CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+        status == WD_CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        return WD_OUT_OF_MEMORY;
+    return status >= WD_CUDNN_STATUS_EXECUTION_FAILED ? WD_INTERNAL : WD_UNSUPPORTED;
 }
 
-wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph, const wd_cudnn_wish *wish,
-                             const char *what, wd_err *err)
+static wd_status refused(const wd_cuda_cudnn *cudnn, wd_cudnn_status status, const char *part,
+                         const char *what, wd_err *err)
 {
+    char text[256] = "";
+    cudnn->last_error(text, sizeof text);
+    text[sizeof text - 1] = 0;
+    return wd_fail(err, status_of(status), "cuDNN %zu cannot plan %s: %s: %s%s%s%s",
+                   cudnn->get_version(), what, part, cudnn->error_string(status), *text ? ": " : "",
+                   text,
+                   wd_cuda_api_lacks_nvrtc()
+                       ? "; NVRTC was not found, with which cuDNN compiles attention (pip install "
+                         "nvidia-cuda-nvrtc, or nvidia-cuda-nvrtc-cu12)"
+                       : "");
+}
+
+wd_status wd_cudnn_candidates(wd_cudnn_choice *out, int *count, wd_cudnn_graph *graph,
+                              unsigned notes_refused, const char *what, wd_err *err)
+{
+    static const unsigned modes[] = {WD_CUDNN_HEUR_MODE_A, WD_CUDNN_HEUR_MODE_FALLBACK};
+    planner p = {.cudnn = graph->target->cudnn, .graph = graph, .last = graph->status};
+    *count = 0;
+    if (!ok(p.last)) return refused(p.cudnn, p.last, graph->failed, what, err);
+    if (!make_operations(&p)) return refused(p.cudnn, p.last, "the graph", what, err);
+    for (int m = 0; m < 2; m++)
+        if (!list_candidates(out, count, &p, modes[m], notes_refused) &&
+            status_of(p.last) != WD_UNSUPPORTED)
+            return refused(p.cudnn, p.last, "the heuristic", what, err);
+    if (*count) return WD_OK;
+    if (!ok(p.last)) return refused(p.cudnn, p.last, "the heuristic", what, err);
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "cuDNN %zu cannot plan %s: none of its engines repeats its results bit for bit",
+                   p.cudnn->get_version(), what);
+}
+
+wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph,
+                             const wd_cudnn_choice *choice, int64_t workspace_max, const char *what,
+                             wd_err *err)
+{
+    char part[64];
+    wd_status status = WD_OK;
     *out = (wd_cudnn_plan){0};
-    planner p = {.cudnn = graph->target->cudnn, .graph = graph, .wish = wish};
-    const char *part = graph->failed;
-    bool found = false;
-    p.last = graph->status;
-    if (ok(p.last)) {
-        part = "the graph";
-        if (make_operations(&p)) {
-            part = "no engine fits";
-            found = wish->choice ? try_choice(out, &p)
-                                 : try_heuristic(out, &p, WD_CUDNN_HEUR_MODE_A) ||
-                                       try_heuristic(out, &p, WD_CUDNN_HEUR_MODE_FALLBACK);
-        }
-    }
-    if (found) {
+    planner p = {.cudnn = graph->target->cudnn, .graph = graph, .last = graph->status};
+    snprintf(part, sizeof part, "engine %lld", (long long)choice->engine);
+    if (!ok(p.last))
+        status = refused(p.cudnn, p.last, graph->failed, what, err);
+    else if (!make_operations(&p))
+        status = refused(p.cudnn, p.last, "the graph", what, err);
+    else if (!plan_choice(out, &p, choice))
+        status = refused(p.cudnn, p.last, part, what, err);
+    else if (out->workspace_bytes > workspace_max)
+        status = wd_fail(err, WD_UNSUPPORTED,
+                         "cuDNN %zu cannot plan %s: %s takes %lld bytes of workspace, and %lld are "
+                         "planned for it",
+                         p.cudnn->get_version(), what, part, (long long)out->workspace_bytes,
+                         (long long)workspace_max);
+    if (status == WD_OK) {
         out->graph = *graph;
         *graph = (wd_cudnn_graph){0};
         return WD_OK;
     }
-    wd_status status = refused(&p, part, what, err);
     wd_cudnn_graph_close(graph);
     *out = (wd_cudnn_plan){0};
     return status;
@@ -276,12 +275,13 @@ void wd_cudnn_plan_close(wd_cudnn_plan *plan)
 }
 
 wd_status wd_cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t *id,
-                            void *const *address, void *workspace, const char *what, wd_err *err)
+                            void *const *address, void *workspace, wd_err *err)
 {
     const wd_cudnn_target *target = plan->graph.target;
     const wd_cuda_cudnn *cudnn = target->cudnn;
     wd_cudnn_descriptor pack = NULL;
-    WD_REQUIRE(target->handle && count <= WD_CUDNN_TENSORS_MAX, "%s cannot be run", what);
+    char text[256] = "";
+    WD_REQUIRE(target->handle && count <= WD_CUDNN_TENSORS_MAX, "a plan that cannot be run");
     wd_cudnn_status status =
         cudnn->descriptor_create(WD_CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
     if (ok(status))
@@ -295,8 +295,10 @@ wd_status wd_cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t 
                             &workspace);
     if (ok(status)) status = cudnn->finalize(pack);
     if (ok(status)) status = cudnn->execute(target->handle, plan->plan, pack);
+    if (!ok(status)) cudnn->last_error(text, sizeof text);
+    text[sizeof text - 1] = 0;
     if (pack) cudnn->descriptor_destroy(pack);
     if (ok(status)) return WD_OK;
-    return wd_fail(err, WD_UNSUPPORTED, "cuDNN %zu failed to run %s: %s", cudnn->get_version(),
-                   what, cudnn->error_string(status));
+    return wd_fail(err, status_of(status), "cuDNN %zu failed to run it: %s%s%s",
+                   cudnn->get_version(), cudnn->error_string(status), *text ? ": " : "", text);
 }

@@ -1,7 +1,7 @@
 /* Which library or kernel an operation goes to: matrix products to cuBLASLt, attention and
  * convolutions to cuDNN, as far as these can do them; the rest, and what they cannot do, to our own
  * kernels. The choice follows from an operation's shapes and dtypes alone, so that a dry run makes
- * the same one. */
+ * the same one; a library that refuses all the same calls our own kernels itself. */
 #include <stdio.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
  *
  * For each kind of operation the device asks three questions: whether the library can do it
  * (`can`), how much workspace it takes (`workspace`), and to put it on a stream (`launch`). cuDNN
- * plans each shape once, which takes a third of a second: `prepare` does so ahead of launches. The
+ * plans each shape once, which takes up to a second: `prepare` does so ahead of launches. The
  * answers of the first two depend on the arguments' shapes, dtypes and alignment only, so that a
  * dry run asks with made-up addresses; they are the same before every launch of the same shape.
  * All functions may be called by several threads at once.
@@ -56,10 +56,19 @@ void wd_cuda_conv_close(wd_cuda_conv *conv);                /* NULL is allowed *
 void wd_cuda_products_version(const wd_cuda_products *products, char *out, size_t bytes);
 void wd_cuda_attention_version(const wd_cuda_attention *attention, char *out, size_t bytes);
 
+/* Writes how shape number `i`, in the order of their first use, is computed: "attention backward, 1
+ * x 12 heads of 128, 1560 x 512, row bias: engine 8, knobs 2=1 24=0, 256 bytes of workspace,
+ * planned in 812 ms". False: there are fewer shapes. */
+bool wd_cuda_attention_describe(wd_cuda_attention *attention, int64_t i, char *out, size_t bytes);
+bool wd_cuda_conv_describe(wd_cuda_conv *conv, int64_t i, char *out, size_t bytes);
+
 /* ---- operations ----
  *
- * launch: WD_INTERNAL where the library or the driver refuses; the device then keeps the message as
- * its fault. What `can` denies is not launched. */
+ * What cuDNN refuses when a shape is planned or first launched, our own kernels do from then on, in
+ * the workspace of the library, after a warning in the log (cudnn_shapes.h).
+ *
+ * launch: WD_INTERNAL where the library or the driver fails otherwise; the device then keeps the
+ * message as its fault. What `can` denies is not launched. */
 
 bool wd_cuda_products_can(wd_cuda_products *products, const wd_matmul_args *args);
 size_t wd_cuda_products_workspace(wd_cuda_products *products, const wd_matmul_args *args);

@@ -92,13 +92,19 @@ static const char *error_string(wd_cudnn_status status)
     return "CUDNN_STATUS_UNKNOWN";
 }
 
-static _Thread_local const char *last_message = "";
+/* What cudnnGetLastErrorString says, once. */
+static const char *last_text = "";
 
-/* The text of the last error, which the library forgets when it is asked. */
 static void last_error(char *message, size_t bytes)
 {
-    if (bytes) snprintf(message, bytes, "%s", last_message);
-    last_message = "";
+    if (bytes) snprintf(message, bytes, "%s", last_text);
+    last_text = "";
+}
+
+static wd_cudnn_status fail(wd_cudnn_status status, const char *text)
+{
+    last_text = text;
+    return status;
 }
 
 static wd_cudnn_status create(wd_cudnn_handle *out)
@@ -218,13 +224,12 @@ static wd_cudnn_status finalize_plan(wd_standin_descriptor *d)
                                               WD_CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)
                    : NULL;
     if (!graph || !is_choice(config)) return WD_CUDNN_STATUS_BAD_PARAM;
-    if (wd_the_standin_faults.cudnn_no_compiler) {
-        last_message = "libnvrtc-builtins.so.13.0 cannot be opened";
-        return WD_CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED;
-    }
     d->program = calloc(1, sizeof *d->program);
     if (!d->program) return WD_CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
     wd_the_standin_asked.plans++;
+    /* such as an engine that is compiled when it is planned, where NVRTC is missing */
+    if (wd_the_standin_faults.cudnn_plan_status)
+        return fail(wd_the_standin_faults.cudnn_plan_status, "the run-time compiler is missing");
     return wd_standin_program_read(d->program, graph);
 }
 
@@ -351,23 +356,31 @@ static wd_cudnn_status read_pack(wd_standin_run_args *run, const wd_standin_desc
         id->count > WD_STANDIN_ADDRESSES)
         return WD_CUDNN_STATUS_BAD_PARAM;
     run->count = (int)id->count;
+    for (int64_t i = 0; i < id->count; i++)
+        for (int64_t j = 0; j < i; j++)
+            if (((const int64_t *)id->data)[i] == ((const int64_t *)id->data)[j])
+                return fail(WD_CUDNN_STATUS_BAD_PARAM, "a number of a tensor is given twice");
     memcpy(run->id, id->data, (size_t)id->count * sizeof *run->id);
     memcpy(run->address, address->data, (size_t)id->count * sizeof *run->address);
     memcpy(&run->workspace, space->data, sizeof run->workspace);
     if (run->program->workspace_bytes && (!run->workspace || (uintptr_t)run->workspace % 256))
         return WD_CUDNN_STATUS_BAD_PARAM;
+    int found = 0;
     for (int t = 0; t < run->program->tensors; t++) {
         const wd_standin_tensor *tensor = &run->program->tensor[t];
         int i = 0;
         if (tensor->is_virtual) continue;
         while (i < run->count && run->id[i] != tensor->id) i++;
         if (i == run->count || !run->address[i]) return WD_CUDNN_STATUS_BAD_PARAM;
+        found++;
         if (tensor->by_value)
             memcpy(&run->value[i], run->address[i], sizeof run->value[i]);
         else if ((uintptr_t)run->address[i] % (uint64_t)tensor->align)
-            return WD_CUDNN_STATUS_BAD_PARAM;
+            return fail(WD_CUDNN_STATUS_BAD_PARAM, "a tensor is not aligned as it was said to be");
     }
-    return WD_CUDNN_STATUS_SUCCESS;
+    return found == run->count
+               ? WD_CUDNN_STATUS_SUCCESS
+               : fail(WD_CUDNN_STATUS_BAD_PARAM, "a tensor is given that the graph does not have");
 }
 
 static wd_cudnn_status execute(wd_cudnn_handle object, wd_cudnn_descriptor plan,
@@ -380,7 +393,9 @@ static wd_cudnn_status execute(wd_cudnn_handle object, wd_cudnn_descriptor plan,
     wd_cudnn_status status = read_pack(&run, v);
     if (status) return status;
     if (wd_the_standin_faults.cudnn_fail_run && !--wd_the_standin_faults.cudnn_fail_run)
-        return WD_CUDNN_STATUS_EXECUTION_FAILED;
+        return wd_the_standin_faults.cudnn_run_status
+                   ? fail(wd_the_standin_faults.cudnn_run_status, "the launch is refused")
+                   : WD_CUDNN_STATUS_EXECUTION_FAILED;
     wd_the_standin_asked.runs++;
     if (!put_on_stream)
         wd_standin_program_run(&run);

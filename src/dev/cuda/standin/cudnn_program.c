@@ -38,13 +38,23 @@ static int tensor_of(wd_standin_program *p, const wd_standin_descriptor *op, wd_
     return p->tensors++;
 }
 
+/* In memory, rows of heads: whole 16 bytes from row to row, from head to head and from sample to
+ * sample, with the innermost numbers side by side, no more than 256 of them. */
+static bool is_laid_out(const wd_standin_tensor *t)
+{
+    if (t->is_virtual) return true;
+    const int inner = t->stride[3] == 1 ? 3 : 2;
+    return t->stride[inner] == 1 && t->dim[inner] % 8 == 0 && t->dim[inner] <= 256 &&
+           t->stride[5 - inner] % 8 == 0 && t->stride[1] % 8 == 0 && t->stride[0] % 8 == 0 &&
+           t->align % 16 == 0;
+}
+
 static bool is_tensor_core_type(const wd_standin_program *p, int tensor)
 {
     return p->tensor[tensor].is_virtual || p->tensor[tensor].type == WD_CUDNN_DATA_BFLOAT16;
 }
 
-/* [.., m, k] [.., k, n] -> [.., m, n] with the same batch; of 16-bit elements only, and no more
- * than 256 deep where that is a head's dimension. */
+/* [.., m, k] [.., k, n] -> [.., m, n] with the same batch; of 16-bit elements only. */
 static wd_cudnn_status check_matmul(const wd_standin_program *p, const wd_standin_op *op)
 {
     const wd_standin_tensor *a = &p->tensor[op->x], *b = &p->tensor[op->b], *c = &p->tensor[op->y];
@@ -56,14 +66,9 @@ static wd_cudnn_status check_matmul(const wd_standin_program *p, const wd_standi
             return WD_CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
     if (!is_tensor_core_type(p, op->x) || !is_tensor_core_type(p, op->b))
         return WD_CUDNN_STATUS_NOT_SUPPORTED;
-    const wd_standin_tensor *real = a->is_virtual ? b : a;
-    if (!real->is_virtual) { /* tokens by head dimension, in either order */
-        int inner = real->stride[3] == 1 ? 3 : 2;
-        if (real->stride[inner] != 1 || real->dim[inner] % 8 || real->dim[inner] > 256 ||
-            real->stride[5 - inner] % 8)
-            return WD_CUDNN_STATUS_NOT_SUPPORTED_LAYOUT;
-    }
-    return WD_CUDNN_STATUS_SUCCESS;
+    return is_laid_out(a) && is_laid_out(b) && is_laid_out(c)
+               ? WD_CUDNN_STATUS_SUCCESS
+               : WD_CUDNN_STATUS_NOT_SUPPORTED_LAYOUT;
 }
 
 /* y has x's dimensions, b has y's or 1. */
@@ -231,6 +236,37 @@ static bool is_recognised(const wd_standin_program *p)
     return !has_pointwise(p, WD_CUDNN_POINTWISE_DIV) || has_pointwise(p, WD_CUDNN_POINTWISE_LOG);
 }
 
+/* A bias in memory is added to scores [B, H, S, T]. It is [1, 1, 1, T], [1, 1, S, T], [1, H, S, T]
+ * or [B, H, S, T], and its last dimension is the innermost (documentation of cuDNN 9). */
+static bool is_bias_known(const wd_standin_tensor *bias, const wd_standin_tensor *scores)
+{
+    if (bias->dim[3] != scores->dim[3] || bias->stride[3] != 1 || bias->align % 4) return false;
+    for (int i = 0; i < 3; i++) /* whole from its first dimension on that is not 1 */
+        if (bias->dim[i] > 1 && i < 2 && bias->dim[i + 1] != scores->dim[i + 1]) return false;
+    return !wd_the_standin_faults.cudnn_no_row || bias->dim[2] == scores->dim[2];
+}
+
+/* Biases of attention, which is recognised by its products. */
+static bool are_biases_known(const wd_standin_program *p)
+{
+    bool attends = false;
+    for (int i = 0; i < p->ops; i++)
+        attends |= p->op[i].kind == WD_CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
+    for (int i = 0; attends && i < p->ops; i++) {
+        const wd_standin_op *op = &p->op[i];
+        if (op->kind != WD_CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
+            op->mode != WD_CUDNN_POINTWISE_ADD || p->tensor[op->b].is_virtual)
+            continue;
+        if (!is_bias_known(&p->tensor[op->b], &p->tensor[op->y])) return false;
+    }
+    return true;
+}
+
+static bool is_refused_for_samples(const wd_standin_program *p)
+{
+    return wd_the_standin_faults.cudnn_no_many && p->ops && p->tensor[p->op[0].x].dim[0] > 1;
+}
+
 /* As cuDNN 9.19 says for an H200: the deterministic backward pass keeps ds in 16 bits. */
 static int64_t workspace_of(const wd_standin_program *p)
 {
@@ -268,6 +304,8 @@ wd_cudnn_status wd_standin_program_read(wd_standin_program *p, const wd_standin_
         if (status) return status;
     }
     p->workspace_bytes = workspace_of(p);
+    if (!are_biases_known(p) || is_refused_for_samples(p))
+        return WD_CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
     if (!is_recognised(p)) return WD_CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     return is_in_order(p) ? WD_CUDNN_STATUS_SUCCESS : WD_CUDNN_STATUS_BAD_PARAM;
 }

@@ -35,13 +35,16 @@ typedef struct wd_standin_faults {
     bool lt_lines_matter; /* a product's last bits depend on its leading dimensions and alignment */
     int64_t lt_rows_least, lt_rows_most; /* algorithms of products whose `a` is not transposed do
                                           * not take fewer or more rows; 0: they take any */
-    int lt_fail_matmul;     /* product number so many from now on fails; 0: none does */
-    int lt_refuse_matmul;   /* and is refused as not supported */
-    bool cudnn_random;      /* the heuristic's first engine is not deterministic */
-    bool cudnn_none;        /* the heuristic finds nothing */
-    bool cudnn_no_compiler; /* no plan can be finalized, as without NVRTC */
-    size_t cudnn_version;   /* 0: 91900 */
-    int cudnn_fail_run;     /* run number so many from now on is refused; 0: none is */
+    int lt_fail_matmul;                /* product number so many from now on fails; 0: none does */
+    int lt_refuse_matmul;              /* and is refused as not supported */
+    bool cudnn_random;                 /* the heuristic's first engine is not deterministic */
+    size_t cudnn_version;              /* 0: 91900 */
+    bool cudnn_none;                   /* the heuristic finds nothing */
+    bool cudnn_no_row;                 /* plans of a bias [1, 1, 1, T] are refused */
+    bool cudnn_no_many;                /* plans of more than one sample are refused */
+    wd_cudnn_status cudnn_plan_status; /* that planning fails with; 0: it succeeds */
+    int cudnn_fail_run;                /* run number so many from now on fails; 0: none does */
+    wd_cudnn_status cudnn_run_status;  /* with this; 0: EXECUTION_FAILED */
 } wd_standin_faults;
 
 extern wd_standin_faults wd_the_standin_faults;
