@@ -30,7 +30,7 @@ write_fake() { # PATH: the script on standard input
 
 write_fake "$fake/gpu_tests" <<'END'
 case $1 in
-"") printf '%s\n' norm matmul device lone_peer fixtures properties ;;
+"") printf '%s\n' norm device lone_peer fixtures properties reopen ;;
 lone_peer)
     [ -z "$NO_NCCL" ] || { echo "not tested here: NCCL: it is missing"; exit 77; }
     [ "$FIGURES" = good ] ;;

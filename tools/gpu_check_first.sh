@@ -108,6 +108,7 @@ first() {
     log_level=5 cudnn_level=3 gpu_test properties.json 60 properties
     log_level='' cudnn_level=''
     wait
+    gpu_test reopen 40 reopen
     for test in $(kernel_tests); do
         WD_TEST_CASES=1 gpu_test "k-$test" 100 "$test" &
     done
