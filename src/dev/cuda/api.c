@@ -103,15 +103,16 @@ static wd_status load_driver(wd_err *err)
                    driver_version / 1000, driver_version % 1000 / 10);
 }
 
+static const char *const nvrtc_files[2][3] = {{"libnvrtc.so.12"},
+                                              {"libnvrtc.so.13", "libnvrtc.so.12"}};
+
 /* cuDNN calls cuBLASLt, and compiles its attention with NVRTC. It finds both where they have been
  * opened before, wherever they lie. NVRTC in turn opens its builtins by their name alone, when it
  * first compiles: in the folders of pip nobody would find them. */
 static void load_nvrtc(bool cuda_13)
 {
-    static const char *const file[2][3] = {{"libnvrtc.so.12"},
-                                           {"libnvrtc.so.13", "libnvrtc.so.12"}};
     wd_cuda_found found;
-    wd_cuda_lookup(&found, file[cuda_13]);
+    wd_cuda_lookup(&found, nvrtc_files[cuda_13]);
     if (found.handle) wd_cuda_lookup_beside(found.handle, "libnvrtc-builtins.so.*");
     lacks_nvrtc = !found.handle;
 }
@@ -124,12 +125,23 @@ bool wd_cuda_api_lacks_nvrtc(void)
     return lacks;
 }
 
+/* cuBLASLt of a toolkit and cuDNN of a Python environment may not fit each other: a place that has
+ * both, and NVRTC, comes first. Once, before the first of them is opened. */
+static void prefer_place(bool cuda_13)
+{
+    const char *const *const sets[] = {products[WD_CUDA_LT].file[cuda_13],
+                                       products[WD_CUDA_CUDNN].file[cuda_13], nvrtc_files[cuda_13]};
+    if (loaded.has[WD_CUDA_LT] || loaded.has[WD_CUDA_CUDNN] || loaded.has[WD_CUDA_NCCL]) return;
+    wd_cuda_lookup_prefer(sets, 3);
+}
+
 static wd_status load(wd_cuda_library library, wd_err *err)
 {
     if (loaded.has[library]) return WD_OK;
     if (library == WD_CUDA_DRIVER) return load_driver(err);
     WD_TRY(load(WD_CUDA_DRIVER, err));
     const bool cuda_13 = driver_version >= 13000;
+    prefer_place(cuda_13);
     if (library == WD_CUDA_CUDNN) {
         WD_TRY(load(WD_CUDA_LT, err));
         load_nvrtc(cuda_13);

@@ -118,6 +118,73 @@ static void found_beside_programs_of_path(void **state)
     free(before);
 }
 
+/* A python3 in PATH that is a link, or whose environment everybody may write to, says itself where
+ * its packages are. The only place of the library here: nothing else finds it. */
+static void python_says_where_it_is(void **state)
+{
+    (void)state;
+    static const char *const name[] = {"libwandistiller-python.so.1", NULL};
+    char root[256], folder[512], bin[1024], script[1200], *before = getenv("PATH");
+    wd_cuda_found found;
+    if (before) assert_non_null(before = strdup(before));
+    unsetenv("VIRTUAL_ENV");
+    unsetenv("CONDA_PREFIX");
+    snprintf(root, sizeof root, "%s/asked", wd_test_folder());
+    make_folder(folder, root, "lib/python3.12/site-packages/nvidia/cu13/lib");
+    put(folder, name[0], WD_LIBRARY_LT);
+    make_folder(bin, wd_test_folder(), "links");
+    snprintf(script, sizeof script, "%s/python3", bin);
+    FILE *f = fopen(script, "w");
+    assert_non_null(f);
+    fprintf(f, "#!/bin/sh\n[ \"$1\" = -I ] && echo '%s'\n", root);
+    fclose(f);
+    assert_int_equal(chmod(script, 0700), 0);
+    setenv("PATH", bin, 1);
+    wd_cuda_lookup(&found, name); /* python3 is asked once in a process: here */
+    assert_non_null(found.handle);
+    assert_non_null(strstr(found.path, "/asked/lib/python3.12/site-packages/nvidia/cu13/lib/"));
+    assert_non_null(strstr(found.looked, "/asked/lib/python3*/site-packages/nvidia/*/lib"));
+    if (before)
+        setenv("PATH", before, 1);
+    else
+        unsetenv("PATH");
+    free(before);
+}
+
+/* A place that has one library of a set does not give it where another place has all. */
+static void a_place_that_has_all_comes_first(void **state)
+{
+    (void)state;
+    static const char *const first[] = {"libwandistiller-first.so.1", NULL},
+                             *const second[] = {"libwandistiller-second.so.2",
+                                                "libwandistiller-second.so.1", NULL};
+    const char *const *const both[] = {first, second};
+    char some[256], all[256], folder[512];
+    wd_cuda_found found;
+    snprintf(some, sizeof some, "%s/some", wd_test_folder());
+    snprintf(all, sizeof all, "%s/all", wd_test_folder());
+    make_folder(folder, some, "lib64");
+    put(folder, first[0], WD_LIBRARY_LT);
+    make_folder(folder, all, "lib/python3.12/site-packages/nvidia/cublas/lib");
+    put(folder, first[0], WD_LIBRARY_LT);
+    make_folder(folder, all, "lib/python3.12/site-packages/nvidia/cudnn/lib");
+    put(folder, second[1], WD_LIBRARY_CUDNN);
+    setenv("CUDA_HOME", some, 1);
+    setenv("VIRTUAL_ENV", all, 1);
+    wd_cuda_lookup(&found, first);
+    assert_non_null(strstr(found.path, "/some/lib64/"));
+    wd_cuda_lookup_prefer(both, 2);
+    wd_cuda_lookup(&found, first);
+    assert_non_null(strstr(found.path, "/all/lib/"));
+    wd_cuda_lookup(&found, second);
+    assert_non_null(strstr(found.path, "/all/lib/"));
+    wd_cuda_lookup_prefer((const char *const *const[]){first, none}, 2); /* no place has both */
+    wd_cuda_lookup(&found, first);
+    assert_non_null(strstr(found.path, "/some/lib64/"));
+    unsetenv("CUDA_HOME");
+    unsetenv("VIRTUAL_ENV");
+}
+
 static void said_where_it_was_looked_for(void **state)
 {
     (void)state;
@@ -267,6 +334,8 @@ static void auto_names_an_old_driver(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(python_says_where_it_is), /* before others, in which python3 is asked */
+        cmocka_unit_test(a_place_that_has_all_comes_first),
         cmocka_unit_test(found_where_pip_puts_them),
         cmocka_unit_test(found_beside_programs_of_path),
         cmocka_unit_test(said_where_it_was_looked_for),

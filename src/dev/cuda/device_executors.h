@@ -97,13 +97,12 @@ static inline int executors(void)
     return executor_count;
 }
 
-/* Operations for which there are no libraries run once; convolutions have no kernel of ours. */
+/* Operations for which there are no libraries run once. */
 static inline bool executor_runs(int executor, wd_op op)
 {
     const bool by_library = op == WD_OP_MATMUL || op == WD_OP_ATTENTION ||
                             op == WD_OP_ATTENTION_BACKWARD || op == WD_OP_CONV;
-    if (executor == EXECUTOR_KERNELS) return op != WD_OP_CONV;
-    return executor == EXECUTOR_GENERIC || by_library || EXECUTOR_KERNELS == EXECUTORS;
+    return executor != EXECUTOR_LIBRARIES || by_library || EXECUTOR_KERNELS == EXECUTORS;
 }
 
 static inline int executor_ways(int executor, int ways)

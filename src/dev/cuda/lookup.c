@@ -13,11 +13,13 @@
 #include <unistd.h>
 
 #include "core/append.h"
+#include "dev/cuda/python_prefix.h"
 
 /* Folders: those that the pattern of glob(7) `below` names in the folder that the variable of the
  * environment names (NULL: in the root folder). Those of one variable stand together. PATH names
  * PREFIX where it has PREFIX/bin: so a Python that can be started is found without a variable of
- * its own, as in images with conda. */
+ * its own, as in images with conda. "python3" is no variable: python3 itself is asked, which finds
+ * an environment that PATH names by a link. */
 typedef struct place {
     const char *variable;
     const char *below;
@@ -34,6 +36,7 @@ static const place places[] = {
     {"CONDA_PREFIX", "/lib" PYTHON},
     {"CONDA_PREFIX", "/lib"},
     {"PATH", "/lib" PYTHON},
+    {"python3", "/lib" PYTHON},
     {"HOME", "/.local/lib" PYTHON},
     {NULL, "/usr/local/lib" PYTHON},
     {NULL, "/usr/local/lib/python3*/dist-packages/nvidia/*/lib"},
@@ -64,15 +67,23 @@ __attribute__((format(printf, 2, 3))) static void note(wd_cuda_found *out, const
               out->looked[0] ? ", " : "", text);
 }
 
-/* Opens `file`, and notes why it cannot be opened if it is there. */
-static void try_file(wd_cuda_found *out, const char *file)
+/* What is done with a file that is there. True: the search ends. */
+typedef bool visit_fn(wd_cuda_found *out, const char *file);
+
+/* Opens `file`, or notes why it cannot be opened. */
+static bool open_file(wd_cuda_found *out, const char *file)
 {
-    if (access(file, F_OK)) return;
     out->handle = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
     if (out->handle)
         snprintf(out->path, sizeof out->path, "%s", file);
     else
         note(out, "%s, which cannot be opened (%s)", file, dlerror());
+    return out->handle;
+}
+
+static bool is_there(wd_cuda_found *out, const char *file)
+{
+    return (void)out, (void)file, true;
 }
 
 static bool is_path(const place *p)
@@ -83,22 +94,25 @@ static bool is_path(const place *p)
 /* The absolute path that begins the place; NULL: its variable says none. */
 static const char *root_of(const place *p)
 {
+    if (p->variable && !strcmp(p->variable, "python3")) return wd_python_prefix();
     const char *root = p->variable ? getenv(p->variable) : "";
     return root && (!p->variable || root[0] == '/') ? root : NULL;
 }
 
 /* The files of this name in the folders that `below` names in the folder `root`. */
-static void try_root(wd_cuda_found *out, const char *root, int root_length, const char *below,
-                     const char *name)
+static bool try_root(wd_cuda_found *out, const char *root, int root_length, const char *below,
+                     const char *name, visit_fn *visit)
 {
     char pattern[PATH_MAX];
     glob_t files = {0};
+    bool found = false;
     const int length = snprintf(pattern, PATH_MAX, "%.*s%s/%s", root_length, root, below, name);
-    if (length <= 0 || length >= PATH_MAX) return;
+    if (length <= 0 || length >= PATH_MAX) return false;
     const int failed = glob(pattern, 0, NULL, &files);
-    for (size_t i = 0; !failed && i < files.gl_pathc && !out->handle; i++)
-        try_file(out, files.gl_pathv[i]);
+    for (size_t i = 0; !failed && i < files.gl_pathc && !found; i++)
+        found = !access(files.gl_pathv[i], F_OK) && visit(out, files.gl_pathv[i]);
     globfree(&files);
+    return found;
 }
 
 /* Whether a Python is installed below the first `length` bytes of a path, in folders to which not
@@ -117,38 +131,41 @@ static bool has_python(const char *prefix, int length)
 }
 
 /* Every absolute PREFIX/bin of PATH that has a Python. */
-static void try_path(wd_cuda_found *out, const char *below, const char *name)
+static bool try_path(wd_cuda_found *out, const char *below, const char *name, visit_fn *visit)
 {
     static const char bin[] = "/bin";
     const int bin_length = (int)strlen(bin);
     const char *at = getenv("PATH");
-    while (at && *at && !out->handle) {
+    bool found = false;
+    while (at && *at && !found) {
         const int length = (int)strcspn(at, ":");
         int prefix = length;
         while (prefix > 1 && at[prefix - 1] == '/') prefix--;
         prefix -= bin_length;
         if (*at == '/' && prefix > 0 && !strncmp(at + prefix, bin, (size_t)bin_length) &&
             has_python(at, prefix))
-            try_root(out, at, prefix, below, name);
+            found = try_root(out, at, prefix, below, name, visit);
         at += length + (at[length] == ':');
     }
+    return found;
 }
 
 /* The files of this name in the folders of a place. */
-static void try_place(wd_cuda_found *out, const place *p, const char *name)
+static bool try_place(wd_cuda_found *out, const place *p, const char *name, visit_fn *visit)
 {
+    if (is_path(p)) return try_path(out, p->below, name, visit);
     const char *root = root_of(p);
-    if (is_path(p))
-        try_path(out, p->below, name);
-    else if (root)
-        try_root(out, root, (int)strlen(root), p->below, name);
+    return root && try_root(out, root, (int)strlen(root), p->below, name, visit);
 }
+
+static const place *preferred; /* of `places`; NULL: what the loader finds comes first */
 
 static void try_name(wd_cuda_found *out, const place *p, const char *name)
 {
+    if (p == places && preferred && try_place(out, preferred, name, open_file)) return;
     out->handle = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
     if (out->handle) snprintf(out->path, sizeof out->path, "%s", name);
-    for (; p->below && !out->handle; p++) try_place(out, p, name);
+    for (; p->below && !out->handle; p++) try_place(out, p, name, open_file);
 }
 
 static void note_places(wd_cuda_found *out, const place *p)
@@ -159,6 +176,8 @@ static void note_places(wd_cuda_found *out, const place *p)
             note(out, "PREFIX%s for every PREFIX/bin in PATH", p->below);
         else if (root_of(p))
             note(out, "%s%s", root_of(p), p->below);
+        else if (!strcmp(p->variable, "python3"))
+            note(out, "the environment of python3 (there is none)");
         else if (p == places || strcmp(p->variable, p[-1].variable ? p[-1].variable : ""))
             note(out, "%s (not set)", p->variable);
     }
@@ -169,6 +188,33 @@ static void look(wd_cuda_found *out, const place *p, const char *const *name)
     memset(out, 0, sizeof *out);
     note_places(out, p);
     for (; *name && !out->handle; name++) try_name(out, p, *name);
+}
+
+/* Whether the loader finds one of the names; it stays closed. */
+static bool loader_has(const char *const *name)
+{
+    void *handle = NULL;
+    for (; *name && !handle; name++) handle = dlopen(*name, RTLD_LAZY | RTLD_LOCAL);
+    if (handle) dlclose(handle);
+    return handle;
+}
+
+static bool place_has(const place *p, const char *const *name)
+{
+    while (*name && !try_place(NULL, p, *name, is_there)) name++;
+    return *name;
+}
+
+void wd_cuda_lookup_prefer(const char *const *const *lists, int count)
+{
+    int have = 0;
+    preferred = NULL;
+    while (have < count && loader_has(lists[have])) have++;
+    for (const place *p = places; have < count && p->below; p++) {
+        have = 0;
+        while (have < count && place_has(p, lists[have])) have++;
+        if (have == count) preferred = p;
+    }
 }
 
 void wd_cuda_lookup(wd_cuda_found *out, const char *const *name)
