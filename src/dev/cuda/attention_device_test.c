@@ -11,6 +11,9 @@
 #include "dev/cuda/attention_way.h"
 #include "dev/cuda/impl.h"
 #include "dev/cuda/tested_gpu.h"
+#ifdef WD_ON_STANDIN
+#include "dev/cuda/standin/libraries.h"
+#endif
 
 /* The library rounds the probabilities and the gradients of scores to bf16 before it multiplies
  * with them, by up to 2^-9 each: less than 1% of a row's norm, however many keys there are. */
@@ -444,6 +447,31 @@ static void in_pieces(void **state)
     CHECK_ALL(state, forms);
 }
 
+#ifdef WD_ON_STANDIN
+/* cuDNN refuses a row bias, plans of several samples, or everything: the same numbers, in the
+ * workspace that is planned. */
+static void what_the_library_refuses(void **state)
+{
+    static const form no_row[] = {{2, 3, 64, 1000, 300, 30, false, 0},
+                                  {2, 6, 128, 1600, 480, 300, false, 4}};
+    static const form no_many[] = {{3, 3, 64, 1040, 300, 30, false, 0},
+                                   {3, 2, 128, 1040, 1040, 0, true, 0}};
+    static const form none[] = {{2, 3, 64, 1080, 300, 30, false, 0},
+                                {2, 6, 128, 1080, 1080, 0, true, 1}};
+    wd_the_standin_faults.cudnn_no_row = true;
+    CHECK_ALL(state, no_row);
+    wd_the_standin_faults.cudnn_no_row = false;
+    wd_the_standin_faults.cudnn_no_many = true;
+    CHECK_ALL(state, no_many);
+    wd_the_standin_faults.cudnn_no_many = false;
+    const int64_t runs = wd_the_standin_asked.runs;
+    wd_the_standin_faults.cudnn_plan_status = WD_CUDNN_STATUS_NOT_SUPPORTED;
+    CHECK_ALL(state, none);
+    wd_the_standin_faults.cudnn_plan_status = 0;
+    assert_int_equal(wd_the_standin_asked.runs, runs);
+}
+#endif
+
 static int open_rig(void **state)
 {
     static rig r;
@@ -468,6 +496,9 @@ int main(void)
         cmocka_unit_test(to_prompts),
         cmocka_unit_test(to_itself),
         cmocka_unit_test(in_pieces),
+#ifdef WD_ON_STANDIN
+        cmocka_unit_test(what_the_library_refuses),
+#endif
     };
     return cmocka_run_group_tests_name("attention beside our own kernel", tests, open_rig,
                                        close_rig);

@@ -211,6 +211,10 @@ static void pieces_of_the_backward_pass(void **state)
         assert_int_equal(piece.samples, cases[i][2]);
         assert_int_equal(piece.heads, cases[i][3]);
     }
+    /* small pieces of many heads: our own kernel needs more than cuDNN */
+    args.samples = 1, args.heads = 4099;
+    assert_int_equal(wd_attention_backward_workspace(&args, WD_ATTENTION_PIECE_BYTES),
+                     wd_cuda_kernels_workspace(WD_OP_ATTENTION_BACKWARD, &args));
     wd_cuda_attention *a = open_attention();
     int64_t before = wd_the_standin_asked.runs;
     check(a, (form){1000, 0, 48, 64, 2, 1, 0, false, false, 0});

@@ -56,9 +56,9 @@ void wd_cuda_conv_close(wd_cuda_conv *conv);                /* NULL is allowed *
 void wd_cuda_products_version(const wd_cuda_products *products, char *out, size_t bytes);
 void wd_cuda_attention_version(const wd_cuda_attention *attention, char *out, size_t bytes);
 
-/* Writes how shape number `i`, in the order of their first use, is computed: "attention backward, 1
- * x 12 heads of 128, 1560 x 512, row bias: engine 8, knobs 2=1 24=0, 256 bytes of workspace,
- * planned in 812 ms". False: there are fewer shapes. */
+/* Writes how shape number `i`, in the order of their first use, is computed, such as "attention,
+ * 1 x 12 heads of 128, 1560 x 512: engine 2, knobs 24=7, 256 bytes of workspace, planned in 812
+ * ms". False: there are fewer shapes. */
 bool wd_cuda_attention_describe(wd_cuda_attention *attention, int64_t i, char *out, size_t bytes);
 bool wd_cuda_conv_describe(wd_cuda_conv *conv, int64_t i, char *out, size_t bytes);
 
