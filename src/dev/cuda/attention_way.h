@@ -4,12 +4,13 @@
  * cuDNN's fused attention is for bf16 and head dimensions of 64 and 128. A last key that stands for
  * many is a bias: a row [T] that is zero but for the log of how many, at its end. Not every version
  * of cuDNN may take a row; such a one gets it once per query, [S, T]. Both are always counted as
- * workspace, so that dry runs need not know the version: the prompts of the Wan models have at most
- * 513 keys, so that this is little beside the scores. The backward pass
- * that gives the same bits each time keeps the gradients of the scores of a launch in 16 bits, so
- * where these are more than WD_ATTENTION_PIECE_BYTES it goes in pieces of samples or of heads.
- * Which engine computes does not depend on the number of samples (cudnn_shapes.h). What cuDNN
- * refuses when it plans, our own kernel does in the same workspace.
+ * workspace, so that dry runs need not know the version: a prompt has at most 513 keys, so that
+ * this is little beside the scores.
+ *
+ * The backward pass that gives the same bits each time keeps the gradients of the scores of a
+ * launch in 16 bits, so where these are more than WD_ATTENTION_PIECE_BYTES it goes in pieces of
+ * samples or of heads. Which engine computes does not depend on the number of samples
+ * (cudnn_shapes.h). What cuDNN refuses, our own kernel does in the same workspace.
  */
 #ifndef WD_DEV_CUDA_ATTENTION_WAY_H
 #define WD_DEV_CUDA_ATTENTION_WAY_H
