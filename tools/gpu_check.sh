@@ -17,7 +17,8 @@
 #   steady     eight minutes of training in the geometry of 1.3B: memory and idle time
 #
 # Usage: tools/gpu_check.sh BUILD_FOLDER REPORT [PART...]; without parts: all but `first`
-# REPORT.tar.gz has the report and the files that it was made of.
+# REPORT.tar.gz has the report and the files that it was made of, which are in PARTS meanwhile
+# (REPORT.parts). Both are written anew before every step.
 # In the environment: DEVICE, default cuda:0, numbered as by nvidia-smi. GPU_CHECK_LIBRARIES,
 # folders of the libraries that the tests load, for a bundle that has its own. TMPDIR, a folder with
 # room for 45 GB. QUICK=1 makes everything small: it tries this script out on any device, and its
@@ -57,7 +58,7 @@ stage=$(mktemp -d)
 run= # the process of a run in the background
 trap '[ -z "$run" ] || kill "$run"; rm -rf "$stage"' EXIT
 trap 'exit 130' INT TERM
-kept=$report.parts out=$report.parts/running
+kept=${PARTS:-$report.parts} out=${PARTS:-$report.parts}/running
 mkdir -p "$kept"
 
 # The GPU as nvidia-smi counts it, which does not know CUDA_VISIBLE_DEVICES.
@@ -383,8 +384,6 @@ for part in ${*:-$parts}; do
     rm -rf "${stage:?}"/*
     write_report
 done
-tar -C "$(dirname "$report")" -czf "$report.tar.gz" "$(basename "$report")" \
-    "$(basename "$report").parts"
 grep -E '[|] (pass|fail|shown) [|]$' "$kept/table"
 echo "$report, $report.tar.gz: $passed passed, $failed failed, $missing not run"
 [ "$failed" -eq 0 ]

@@ -108,19 +108,23 @@ first() {
     log_level=5 cudnn_level=3 gpu_test properties.json 60 properties
     log_level='' cudnn_level=''
     wait
+    write_report
     gpu_test reopen 40 reopen
     for test in $(kernel_tests); do
         WD_TEST_CASES=1 gpu_test "k-$test" 100 "$test" &
     done
     wait
+    write_report
     gpu_test device 40 device
     gpu_test nccl 40 lone_peer
     gpu_test fixtures 60 fixtures
+    write_report
     first_strategies fp32
     first_strategies bf16
     wait
     first_compare fp32
     first_compare bf16
+    write_report
     first_step models 90 "$program" bench --only models --device "$device"
     first_step copies 20 "$program" bench --only copies --device "$device"
     first_step shapes 60 "$program" bench --only shapes --device "$device"

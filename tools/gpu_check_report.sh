@@ -125,4 +125,7 @@ write_report() {
         cat "$kept/table"
         for of in first $parts; do [ ! -f "$kept/$of.md" ] || cat "$kept/$of.md"; done
     } >"$report.part" && mv "$report.part" "$report"
+    tar -C "$(dirname "$report")" -czf "$report.tar.part" "$(basename "$report")" \
+        -C "$(dirname "$kept")" "$(basename "$kept")" 2>/dev/null
+    mv "$report.tar.part" "$report.tar.gz"
 }
