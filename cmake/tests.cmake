@@ -254,6 +254,11 @@ foreach(list DRIVER LT CUDNN NCCL)
                              WD_LIBRARY_${list}="$<TARGET_FILE:cuda_library_${name}>")
   add_dependencies(test_dev_cuda_api cuda_library_${name})
 endforeach()
+# A driver with a GPU that has no memory, for tests/elsewhere.sh.
+add_library(cuda_library_driver_elsewhere MODULE
+            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/elsewhere.c)
+target_include_directories(cuda_library_driver_elsewhere PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(cuda_library_driver_elsewhere PRIVATE wd_flags)
 add_library(cuda_library_builtins MODULE ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/library.c)
 target_include_directories(cuda_library_builtins PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(cuda_library_builtins PRIVATE wd_flags)
@@ -431,6 +436,12 @@ if(MPI_C_FOUND AND WD_MPIRUN AND NOT WD_SANITIZE)
   add_test(NAME checks/bundle COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_bundle.sh
            ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   set_tests_properties(checks/bundle PROPERTIES TIMEOUT 400)
+endif()
+if(NOT WD_SANITIZE)
+  add_test(NAME checks/elsewhere COMMAND sh ${PROJECT_SOURCE_DIR}/tests/elsewhere.sh
+           ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  set_tests_properties(checks/elsewhere PROPERTIES TIMEOUT ${WD_TEST_SECONDS} COST 40
+                       SKIP_RETURN_CODE 77)
 endif()
 # `make gpu-check` judges what it measures, here on stand-ins and on a simulated device.
 if(NOT WD_SANITIZE)

@@ -110,7 +110,8 @@ tests_of() { # KEY TITLE TESTS PREFIX...
 
 kernel_tests() {
     case $device in
-    cuda*) "$build/gpu_tests" | grep -Ev '^(device|lone_peer|fixtures|properties|reopen)$' ;;
+    cuda*) ${libraries:+env "LD_LIBRARY_PATH=$libraries"} "$build/gpu_tests" |
+        grep -Ev '^(device|lone_peer|fixtures|properties|reopen)$' ;;
     esac
 }
 

@@ -60,7 +60,8 @@ first_machine() {
         command -v python3 gcc nvcc ncu compute-sanitizer'
 }
 
-# One student under one strategy; its hash is the last line of the step's output.
+# One student under one strategy; its hash is the last line of the step's output. Speeds that are
+# stated are not measured: several runs would measure them at the same time.
 first_train() { # NAME TEACHER STRATEGY OPTION...
     name=$1 teacher=$2 strategy=$3
     shift 3
@@ -69,7 +70,8 @@ first_train() { # NAME TEACHER STRATEGY OPTION...
         sh -c '"$@" && sha256sum <"$0/transformer/diffusion_pytorch_model.safetensors"' \
         "$stage/$name" "$program" train --teacher_path "$teacher" \
         --data_path models/wan-tiny/prompts.txt --cache_dir "$stage/$name.cache" \
-        --output_dir "$stage/$name" --guidance_scale 2 --save_samples false --devices "$device" \
+        --output_dir "$stage/$name" --guidance_scale 2 --save_samples false \
+        --devices "${device%%@*}@link=25GB/s,compute=100TFLOP/s" \
         --teacher_device_strategy "$strategy" "$@"
 }
 
