@@ -19,10 +19,6 @@ enum { WAYS_LIGHT = 2, WAYS_ALL = sizeof executor_threads / sizeof *executor_thr
 /* The maximal error of an executor's cosine and sine; here they are those of the C library. */
 #define EXECUTOR_TURN_ERROR 0
 
-/* Units of 2^-24 by which an executor's sum of n products may be off for each 16 of these, beyond
- * what rounding to nearest costs; here there is no more. */
-#define EXECUTOR_TRUNCATION 0
-
 /* Long tests use every SLOW_STEP-th of their sizes if kernels are slow. */
 enum { SLOW_STEP = 1 };
 

@@ -32,8 +32,7 @@
 typedef enum filling {
     ORDINARY, /* standard normal */
     NASTY,    /* standard normal with some NaN, infinities, denormals, zeros and large values */
-    POSITIVE, /* absolute values of standard normal numbers */
-    ONES
+    POSITIVE  /* absolute values of standard normal numbers */
 } filling;
 
 typedef struct tolerance {
@@ -101,7 +100,6 @@ static inline void *make_array(world *w, wd_dtype type, int64_t count, filling h
     for (int64_t i = 0; i < count; i++) {
         float v = normal_value((uint64_t)i + ((uint64_t)w->arrays << 40) + 1);
         if (how == POSITIVE) v = fabsf(v);
-        if (how == ONES) v = 1;
         if (how == NASTY) v = nasty_value(v, (uint64_t)(i + 5 * w->arrays));
         wd_store(data, type, i, v);
     }

@@ -10,13 +10,6 @@
 
 #include "dev/cpu/kernels_check.h"
 
-/* The tolerance of a sum of `terms` products. */
-static inline tolerance grown(tolerance t, int64_t terms)
-{
-    t.relative += EXECUTOR_TRUNCATION * 0x1p-24 * (double)(terms / 16);
-    return t;
-}
-
 static inline void check_matrix(wd_op op, make_fn *make, const void *params, tolerance t)
 {
     wd_cpu_table table;

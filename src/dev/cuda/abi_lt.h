@@ -37,7 +37,6 @@ typedef struct wd_lt_candidate {
     X(STATUS_SUCCESS, CUBLAS_STATUS_SUCCESS, 0)                                                    \
     X(STATUS_ALLOC_FAILED, CUBLAS_STATUS_ALLOC_FAILED, 3)                                          \
     X(STATUS_INVALID_VALUE, CUBLAS_STATUS_INVALID_VALUE, 7)                                        \
-    X(STATUS_ARCH_MISMATCH, CUBLAS_STATUS_ARCH_MISMATCH, 8)                                        \
     X(STATUS_EXECUTION_FAILED, CUBLAS_STATUS_EXECUTION_FAILED, 13)                                 \
     X(STATUS_NOT_SUPPORTED, CUBLAS_STATUS_NOT_SUPPORTED, 15)                                       \
     X(TYPE_F32, CUDA_R_32F, 0)                                                                     \

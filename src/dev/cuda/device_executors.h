@@ -23,12 +23,6 @@
  * place of values up to 1. */
 #define EXECUTOR_TURN_ERROR 6e-8
 
-/* Tensor cores add 16 products of bf16 at a time to the sum in fp32, and cut off what does not fit,
- * up to 2^-23 of the sum and half of that on average, always towards zero: so the error grows with
- * the number of products. Emulated for products of standard normal numbers it is 5.7e-6 of the
- * row's largest after 4,096 and 2.7e-5 after 16,384. */
-#define EXECUTOR_TRUNCATION 1
-
 enum { WAYS_LIGHT = 1, WAYS_ALL = 1 };
 #ifdef WD_ON_STANDIN
 enum { SLOW_STEP = 7 };

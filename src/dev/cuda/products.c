@@ -104,13 +104,9 @@ static wd_status multiply(wd_cuda_products *p, const wd_cuda_work *work, const w
         refused = p->lt->matmul(p->handle, plan->product, &one, args->b, plan->our_b, args->a,
                                 plan->our_a, &beta, args->c, plan->our_c, args->c, plan->our_c,
                                 &plan->algorithm, work->workspace, room, work->stream);
-    const bool replaced =
-        refused &&
-        wd_product_plan_refuse(plan, p, "refuses to launch what it has planned:", refused, args);
-    if (refused && !replaced)
-        status = wd_products_refused(p, WD_INTERNAL, refused, "the launch", args, err);
+    if (refused) status = wd_products_refused(p, WD_INTERNAL, refused, "the launch", args, err);
     pthread_mutex_unlock(&p->lock);
-    return replaced ? own(work, WD_OP_MATMUL, args, err) : status;
+    return status;
 }
 
 /* to = from, both in rows of `width` elements. */

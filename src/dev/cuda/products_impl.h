@@ -34,12 +34,6 @@ struct wd_cuda_products {
  * or takes more than `room` bytes of workspace for it. */
 wd_status wd_product_plan_find(wd_product_plan_lt **out, wd_cuda_products *products,
                                const wd_matmul_args *args, size_t room, wd_err *err);
-
-/* Gives all launches of the plan's key to our own kernel, with a warning that cuBLASLt `what` ("has
- * no algorithm for") this product. False: it failed for another reason, which may be temporary; a
- * later launch by cuBLASLt would have other bits. The lock is held. */
-bool wd_product_plan_refuse(wd_product_plan_lt *plan, const wd_cuda_products *products,
-                            const char *what, wd_lt_status status, const wd_matmul_args *args);
 void wd_product_plans_close(wd_cuda_products *products);
 
 /* Finds out by numbers what `products->rule` says. */

@@ -111,11 +111,8 @@ static wd_lt_status make_preference(wd_lt_preference *out, const wd_cuda_lt *lt,
     return s;
 }
 
-enum { SPLIT_STEP = 64 }; /* terms of a sum that an algorithm takes at a time, at most */
-
 /* Whether the algorithm does what the preference asked for: sums in one sequence, unless they may
- * be shared. An algorithm that knows no shares is one without. Shares of a sum whose number of
- * terms is no multiple of 64 are refused: an algorithm of cuBLASLt 13.1 leaves out the rest. */
+ * be shared. */
 static bool is_as_asked(const wd_cuda_lt *lt, const wd_product_key *k, const wd_lt_candidate *c)
 {
     int32_t parts = 0;
@@ -123,14 +120,12 @@ static bool is_as_asked(const wd_cuda_lt *lt, const wd_product_key *k, const wd_
     size_t written;
     if (c->state || c->workspace_bytes > WD_PRODUCT_WORKSPACE) return false;
     if (lt->algorithm_get(&c->algorithm, WD_LT_ALGORITHM_SPLITK_NUM, &parts, sizeof parts,
-                          &written))
-        parts = 1;
-    if (lt->algorithm_get(&c->algorithm, WD_LT_ALGORITHM_REDUCTION, &reduction, sizeof reduction,
+                          &written) ||
+        lt->algorithm_get(&c->algorithm, WD_LT_ALGORITHM_REDUCTION, &reduction, sizeof reduction,
                           &written))
         return false;
     if (reduction == WD_LT_REDUCTION_NONE) return parts == 0 || parts == 1;
-    return k->rows && parts > 0 && reduction == WD_LT_REDUCTION_COMPUTE_TYPE &&
-           (parts == 1 || k->k % SPLIT_STEP == 0);
+    return k->rows && parts > 0 && reduction == WD_LT_REDUCTION_COMPUTE_TYPE;
 }
 
 /* Among all implementations, or those alone that say that they multiply fp32 as it is. */
@@ -178,16 +173,17 @@ static void close_plan(wd_product_plan_lt *plan, const wd_cuda_lt *lt)
     wd_free(plan);
 }
 
-bool wd_product_plan_refuse(wd_product_plan_lt *plan, const wd_cuda_products *p, const char *what,
-                            wd_lt_status status, const wd_matmul_args *a)
+/* What cuBLASLt does not do, our own kernel does, for all launches of the key. False: it failed for
+ * another reason, which may be temporary: a later launch by cuBLASLt would have other bits. */
+static bool take_refusal(wd_product_plan_lt *plan, const wd_cuda_products *p, wd_lt_status status,
+                         const wd_matmul_args *a)
 {
-    if (status != WD_LT_STATUS_NOT_SUPPORTED && status != WD_LT_STATUS_INVALID_VALUE &&
-        status != WD_LT_STATUS_ARCH_MISMATCH)
-        return false;
+    if (status != WD_LT_STATUS_NOT_SUPPORTED && status != WD_LT_STATUS_INVALID_VALUE) return false;
     wd_log(WD_LOG_WARNING,
-           "cuBLASLt %zu %s a product of %lld x %lld x %lld, %s to %s (%s): a kernel of this "
-           "program computes it, correctly but slowly; install another version of cuBLASLt",
-           p->lt->get_version(), what, (long long)a->m, (long long)a->n, (long long)a->k,
+           "cuBLASLt %zu has no algorithm for a product of %lld x %lld x %lld, %s to %s (%s): a "
+           "kernel of this program computes it, correctly but slowly; install another version of "
+           "cuBLASLt",
+           p->lt->get_version(), (long long)a->m, (long long)a->n, (long long)a->k,
            wd_dtype_file_name(a->a_type), wd_dtype_file_name(a->c_type),
            p->lt->status_name(status));
     close_objects(plan, p->lt);
@@ -213,7 +209,7 @@ static wd_status add_plan(wd_cuda_products *p, const wd_product_key *key,
         what = "every algorithm";
         status = choose_algorithm(plan, p);
     }
-    if (status && !wd_product_plan_refuse(plan, p, "has no algorithm for", status, args)) {
+    if (status && !take_refusal(plan, p, status, args)) {
         close_plan(plan, p->lt);
         return wd_products_refused(p, WD_INTERNAL, status, what, args, err);
     }

@@ -18,9 +18,6 @@
  * that differ in the last place of values up to 1. */
 #define EXECUTOR_TURN_ERROR 6e-8
 
-/* Our kernels round to nearest. */
-#define EXECUTOR_TRUNCATION 0
-
 enum { WAYS_LIGHT = WD_STANDIN_ORDERS, WAYS_ALL = WD_STANDIN_ORDERS };
 enum { SLOW_STEP = 4 };
 enum { EXECUTOR_GENERIC, EXECUTOR_STANDIN, EXECUTORS };

@@ -22,21 +22,18 @@ typedef wd_cu_result wd_standin_put_fn(wd_cu_stream stream, void (*run)(const vo
 
 /* What the stand-ins do beside what they are told. */
 typedef struct wd_standin_faults {
-    bool lt_rows_matter;   /* a product's last bits depend on its number of rows, unless these are
-                            * WD_PRODUCT_CHUNK_ROWS */
-    bool lt_always;        /* they differ from launch to launch */
-    bool lt_gelu_erf;      /* the epilogue GELU is the other form, where the result is fp32 */
-    bool lt_gelu_erf_bf16; /* and where it is bf16 */
-    bool lt_no_splitk;     /* algorithms do not say in how many parts they divide sums */
-    bool lt_splits;        /* the heuristic's first algorithms share sums among blocks */
-    bool lt_no_mask;       /* the heuristic finds nothing of limited implementations */
-    bool lt_tf32;          /* operands are rounded: results are off by 1e-3 */
-    bool lt_none;          /* the heuristic finds nothing */
+    bool lt_rows_matter;  /* a product's last bits depend on its number of rows, unless these are
+                           * WD_PRODUCT_CHUNK_ROWS */
+    bool lt_always;       /* they differ from launch to launch */
+    bool lt_gelu_erf;     /* the epilogue GELU is the other form */
+    bool lt_splits;       /* the heuristic's first algorithms share sums among blocks */
+    bool lt_no_mask;      /* the heuristic finds nothing of limited implementations */
+    bool lt_tf32;         /* operands are rounded: results are off by 1e-3 */
+    bool lt_none;         /* the heuristic finds nothing */
     bool lt_lines_matter; /* a product's last bits depend on its leading dimensions and alignment */
     int64_t lt_rows_least, lt_rows_most; /* algorithms of products whose `a` is not transposed do
                                           * not take fewer or more rows; 0: they take any */
     int lt_fail_matmul;                /* product number so many from now on fails; 0: none does */
-    int lt_refuse_matmul;              /* and is refused as not supported */
     bool cudnn_random;                 /* the heuristic's first engine is not deterministic */
     size_t cudnn_version;              /* 0: 91900 */
     bool cudnn_none;                   /* the heuristic finds nothing */

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "dev/cpu/cpu.h"
-#include "dev/cpu/reference.h"
 #include "dev/cuda/product_key.h"
 #include "dev/cuda/standin/libraries.h"
 
@@ -322,7 +321,6 @@ static wd_lt_status algorithm_get(const wd_lt_algorithm *how, wd_lt_algorithm_at
     *written = bytes;
     switch (attribute) {
     case WD_LT_ALGORITHM_SPLITK_NUM:
-        if (wd_the_standin_faults.lt_no_splitk) return WD_LT_STATUS_NOT_SUPPORTED;
         memcpy(value, &al->parts, bytes);
         return WD_LT_STATUS_SUCCESS;
     case WD_LT_ALGORITHM_REDUCTION:
@@ -372,14 +370,10 @@ static void run(const void *argument)
     table.entry[WD_OP_MATMUL].kernel(&w.args, &context);
     free(context.workspace);
     const wd_matmul_args *a = &w.args;
-    for (int64_t i = 0; i < a->m * a->ldc; i++) {
+    for (int64_t i = 0; i < a->m * a->ldc && a->c_type == WD_F32; i++) {
         float *c = a->c;
         if (i % a->ldc >= a->n) continue;
-        if (w.erf) {
-            const float x = wd_load(c, a->c_type, i);
-            wd_store(c, a->c_type, i, 0.5f * x * (1 + erff(x * 0.70710678f)));
-        }
-        if (a->c_type != WD_F32) continue;
+        if (w.erf) c[i] = 0.5f * c[i] * (1 + erff(c[i] * 0.70710678f));
         if (w.rounded) c[i] += 1e-3f;
         if (w.shifted) c[i] = nextafterf(c[i], INFINITY);
     }
@@ -413,15 +407,10 @@ static wd_lt_status matmul(wd_lt_handle handle, wd_lt_product object, const void
         (uintptr_t)workspace % 16)
         return WD_LT_STATUS_INVALID_VALUE;
     if (refuses_rows(p, ld)) return WD_LT_STATUS_NOT_SUPPORTED;
-    if (wd_the_standin_faults.lt_refuse_matmul && !--wd_the_standin_faults.lt_refuse_matmul)
-        return WD_LT_STATUS_NOT_SUPPORTED;
     if (wd_the_standin_faults.lt_fail_matmul && !--wd_the_standin_faults.lt_fail_matmul)
         return WD_LT_STATUS_EXECUTION_FAILED;
     wd_the_standin_asked.products++;
-    bool gelu = p->epilogue & WD_LT_EPILOGUE_GELU,
-         erf = gelu && (ld->type == WD_LT_TYPE_F32 ? wd_the_standin_faults.lt_gelu_erf
-                                                   : wd_the_standin_faults.lt_gelu_erf_bf16);
-    const int64_t k = (int64_t)op_columns(la, p->op_a);
+    bool gelu = p->epilogue & WD_LT_EPILOGUE_GELU, erf = gelu && wd_the_standin_faults.lt_gelu_erf;
     work w = {.args = {.c = d,
                        .a = b,
                        .b = a,
@@ -434,8 +423,7 @@ static wd_lt_status matmul(wd_lt_handle handle, wd_lt_product object, const void
                        .transpose_b = p->op_a == WD_LT_OP_T,
                        .m = (int64_t)ld->columns,
                        .n = (int64_t)ld->rows,
-                       /* with shares it leaves out the rest, as an algorithm of the library */
-                       .k = al->parts > 1 ? k - k % 64 : k,
+                       .k = (int64_t)op_columns(la, p->op_a),
                        .lda = lb->ld,
                        .ldb = la->ld,
                        .ldc = ld->ld,
