@@ -19,6 +19,9 @@ enum { WAYS_LIGHT = 2, WAYS_ALL = sizeof executor_threads / sizeof *executor_thr
 /* The maximal error of an executor's cosine and sine; here they are those of the C library. */
 #define EXECUTOR_TURN_ERROR 0
 
+/* Whether libraries of a GPU compute products: see product_tolerance of dev/cpu/matrix_check.h. */
+enum { EXECUTOR_IS_GPU = 0 };
+
 /* Long tests use every SLOW_STEP-th of their sizes if kernels are slow. */
 enum { SLOW_STEP = 1 };
 

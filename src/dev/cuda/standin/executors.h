@@ -18,6 +18,8 @@
  * that differ in the last place of values up to 1. */
 #define EXECUTOR_TURN_ERROR 6e-8
 
+enum { EXECUTOR_IS_GPU = 0 }; /* our kernels add as the processor's do */
+
 enum { WAYS_LIGHT = WD_STANDIN_ORDERS, WAYS_ALL = WD_STANDIN_ORDERS };
 enum { SLOW_STEP = 4 };
 enum { EXECUTOR_GENERIC, EXECUTOR_STANDIN, EXECUTORS };
