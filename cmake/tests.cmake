@@ -291,7 +291,8 @@ add_library(wd_cuda_standin_libraries STATIC EXCLUDE_FROM_ALL
             ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/cudnn_program.c
             ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/cudnn_run.c
             ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/libraries.c
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/lt.c)
+            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/lt.c
+            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/tensor_core.c)
 target_include_directories(wd_cuda_standin_libraries PRIVATE ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(wd_cuda_standin_libraries PRIVATE wd_flags wandistiller)

@@ -37,6 +37,7 @@ typedef struct wd_lt_candidate {
     X(STATUS_SUCCESS, CUBLAS_STATUS_SUCCESS, 0)                                                    \
     X(STATUS_ALLOC_FAILED, CUBLAS_STATUS_ALLOC_FAILED, 3)                                          \
     X(STATUS_INVALID_VALUE, CUBLAS_STATUS_INVALID_VALUE, 7)                                        \
+    X(STATUS_ARCH_MISMATCH, CUBLAS_STATUS_ARCH_MISMATCH, 8)                                        \
     X(STATUS_EXECUTION_FAILED, CUBLAS_STATUS_EXECUTION_FAILED, 13)                                 \
     X(STATUS_NOT_SUPPORTED, CUBLAS_STATUS_NOT_SUPPORTED, 15)                                       \
     X(TYPE_F32, CUDA_R_32F, 0)                                                                     \
@@ -65,8 +66,11 @@ typedef struct wd_lt_candidate {
     X(PREF_IMPL_MASK, CUBLASLT_MATMUL_PREF_IMPL_MASK, 12)                                          \
     X(REDUCTION_NONE, CUBLASLT_REDUCTION_SCHEME_NONE, 0)                                           \
     X(REDUCTION_COMPUTE_TYPE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2)                           \
+    X(ALGORITHM_ID, CUBLASLT_ALGO_CONFIG_ID, 0)                                                    \
+    X(ALGORITHM_TILE, CUBLASLT_ALGO_CONFIG_TILE_ID, 1)                                             \
     X(ALGORITHM_SPLITK_NUM, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 2)                                    \
     X(ALGORITHM_REDUCTION, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 3)                               \
+    X(ALGORITHM_STAGES, CUBLASLT_ALGO_CONFIG_STAGES_ID, 6)                                         \
     X(IMPL_FMA, CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA, 0x1)                                            \
     X(IMPL_ACCUMULATOR_F32, CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F, 0x200)                  \
     X(IMPL_INPUT_F32, CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F, 0x80000)

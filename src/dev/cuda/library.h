@@ -62,6 +62,11 @@ void wd_cuda_attention_version(const wd_cuda_attention *attention, char *out, si
 bool wd_cuda_attention_describe(wd_cuda_attention *attention, int64_t i, char *out, size_t bytes);
 bool wd_cuda_conv_describe(wd_cuda_conv *conv, int64_t i, char *out, size_t bytes);
 
+/* Writes into `out`, of `bytes` bytes, the i-th kind of product that this GPU was asked for and the
+ * algorithm that makes it: "BF16 x BF16 -> BF16, n 5120, k 5120, b transposed, lines of 5120 5120
+ * 5120, bias: algorithm 66, tile 24, stages 0, split 1, workspace 0". False: there are only i. */
+bool wd_cuda_products_describe(wd_cuda_products *products, int64_t i, char *out, size_t bytes);
+
 /* ---- operations ----
  *
  * What cuDNN refuses when a shape is planned or first launched, our own kernels do from then on, in

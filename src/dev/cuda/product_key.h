@@ -26,11 +26,19 @@ enum {
     WD_PRODUCT_ALIGN = 16            /* bytes beyond which alignment makes no difference */
 };
 
+/* The dtypes of operands and result for which the GELU of cuBLASLt is a kernel of its own. */
+typedef enum wd_product_types {
+    WD_PRODUCT_F32,
+    WD_PRODUCT_BF16,
+    WD_PRODUCT_BF16_TO_F32,
+    WD_PRODUCT_TYPES
+} wd_product_types;
+
 /* What is known of the library on a GPU once its device is open: see products_check.c. */
 typedef struct wd_product_rule {
-    bool cut;       /* a row's bits depend on the number of rows: products are made in pieces of
-                     * WD_PRODUCT_CHUNK_ROWS rows, the last one filled up */
-    bool gelu_tanh; /* the epilogue GELU is the tanh form, which ours is */
+    bool cut; /* a row's bits depend on the number of rows: products are made in pieces of
+               * WD_PRODUCT_CHUNK_ROWS rows, the last one filled up */
+    bool gelu_tanh[WD_PRODUCT_TYPES]; /* the epilogue GELU is the tanh form, which ours is */
 } wd_product_rule;
 
 /* All members are set, and there is no padding: keys are compared as bytes. */
@@ -106,12 +114,19 @@ static inline bool wd_product_can(const wd_matmul_args *a)
            wd_product_extent_fits(a->batch);
 }
 
+/* Of a product that cuBLASLt knows: fp32 operands have an fp32 result. */
+static inline wd_product_types wd_product_types_of(wd_dtype type, wd_dtype c_type)
+{
+    if (type == WD_F32) return WD_PRODUCT_F32;
+    return c_type == WD_F32 ? WD_PRODUCT_BF16_TO_F32 : WD_PRODUCT_BF16;
+}
+
 /* Whether the product is staged. cuBLASLt has no bf16 result of fp32 operands, and a bias is of the
  * result's dtype. */
 static inline bool wd_product_is_staged(const wd_product_rule *rule, const wd_matmul_args *a)
 {
     return (a->a_type == WD_F32 && a->c_type != WD_F32) || (a->bias && a->bias_type != a->c_type) ||
-           (a->act != WD_ACT_NONE && !rule->gelu_tanh);
+           (a->act != WD_ACT_NONE && !rule->gelu_tanh[wd_product_types_of(a->a_type, a->c_type)]);
 }
 
 /* Whether it is made in pieces of rows. */

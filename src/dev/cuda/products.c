@@ -82,31 +82,40 @@ static wd_status own(const wd_cuda_work *work, wd_op op, const void *args, wd_er
     return wd_cuda_kernels_launch(&without, op, args, err);
 }
 
-/* One call of cublasLtMatmul, or of our own kernel where that has no algorithm; the workspace
- * begins with the library's, of `room` bytes. WD_UNSUPPORTED: the algorithm does not take this
- * number of rows, and nothing was launched. */
+/* One call of cublasLtMatmul; the workspace begins with the library's, of `room` bytes. */
+static wd_lt_status call(const wd_cuda_products *p, const wd_product_plan_lt *plan,
+                         const wd_cuda_work *work, const wd_matmul_args *args, size_t room)
+{
+    const float one = 1, beta = args->beta;
+    wd_lt_status status = WD_LT_STATUS_SUCCESS;
+    if (args->bias)
+        status = p->lt->product_set(plan->product, WD_LT_PRODUCT_BIAS_POINTER, &args->bias,
+                                    sizeof args->bias);
+    if (status) return status;
+    return p->lt->matmul(p->handle, plan->product, &one, args->b, plan->our_b, args->a, plan->our_a,
+                         &beta, args->c, plan->our_c, args->c, plan->our_c, &plan->algorithm,
+                         work->workspace, room, work->stream);
+}
+
+/* One call of cublasLtMatmul, or of our own kernel where that has no algorithm or refuses to launch
+ * it; `room` as above. WD_UNSUPPORTED: the algorithm does not take this number of rows, and nothing
+ * was launched. */
 static wd_status multiply(wd_cuda_products *p, const wd_cuda_work *work, const wd_matmul_args *args,
                           size_t room, wd_err *err)
 {
-    const float one = 1, beta = args->beta;
     wd_product_plan_lt *plan;
     pthread_mutex_lock(&p->lock);
     wd_status status = wd_product_plan_find(&plan, p, args, room, err);
-    wd_lt_status refused = WD_LT_STATUS_SUCCESS;
-    if (status == WD_OK && plan->refused) {
-        pthread_mutex_unlock(&p->lock);
-        return own(work, WD_OP_MATMUL, args, err);
+    if (status == WD_OK && !plan->refused) {
+        const wd_lt_status refusal = call(p, plan, work, args, room);
+        if (!refusal)
+            plan->launched = true;
+        else if (!wd_product_plan_give_up(plan, p, refusal, args))
+            status = wd_products_refused(p, WD_INTERNAL, refusal, "the launch", args, plan, err);
     }
-    if (status == WD_OK && args->bias)
-        refused = p->lt->product_set(plan->product, WD_LT_PRODUCT_BIAS_POINTER, &args->bias,
-                                     sizeof args->bias);
-    if (status == WD_OK && !refused)
-        refused = p->lt->matmul(p->handle, plan->product, &one, args->b, plan->our_b, args->a,
-                                plan->our_a, &beta, args->c, plan->our_c, args->c, plan->our_c,
-                                &plan->algorithm, work->workspace, room, work->stream);
-    if (refused) status = wd_products_refused(p, WD_INTERNAL, refused, "the launch", args, err);
+    const bool ours = status == WD_OK && plan->refused;
     pthread_mutex_unlock(&p->lock);
-    return status;
+    return ours ? own(work, WD_OP_MATMUL, args, err) : status;
 }
 
 /* to = from, both in rows of `width` elements. */
@@ -149,7 +158,7 @@ static wd_status multiply_rest(wd_cuda_products *p, const wd_cuda_work *work,
         const size_t bytes = a_bytes + wd_product_piece_c_bytes(args);
         if (bytes > room)
             return wd_products_refused(p, WD_UNSUPPORTED, WD_LT_STATUS_NOT_SUPPORTED,
-                                       "the number of rows", args, err);
+                                       "the number of rows", args, NULL, err);
         room -= bytes;
         space = (char *)work->workspace + room;
     }

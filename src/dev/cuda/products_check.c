@@ -1,6 +1,6 @@
 /* What cuBLASLt on this GPU does with numbers, found out when the device is opened: whether
  * products are right, and fp32 operands multiplied as they are; whether a row's bits depend on how
- * many rows are multiplied with it; and which form of GELU its epilogue has. */
+ * many rows are multiplied with it; and which form of GELU its epilogues have. */
 #include <math.h>
 #include <string.h>
 
@@ -19,11 +19,15 @@ static const launches cut_rows = {
     {0, ROWS - WD_PRODUCT_CHUNK_ROWS}, {WD_PRODUCT_CHUNK_ROWS, WD_PRODUCT_CHUNK_ROWS}, 2};
 
 /* Of sums of K products of numbers from -1 to 1, about 13 large: adding them up in fp32 costs some
- * 1e-5, operands that are rounded to TF32 some 5e-3. A bf16 result is rounded by itself. */
+ * 1e-5, in tensor cores, which truncate, up to 1.1e-4 of the largest sums, of 54; operands that are
+ * rounded to TF32 some 5e-3. A bf16 result is rounded by itself. */
 static const float product_tolerance = 2e-4f;
 
-/* The erf form differs from the tanh form by up to 4.7e-4 near 2. */
-static const float gelu_tolerance = 1e-4f;
+/* The erf form differs from the tanh form by up to 4.7e-4. An fp32 result should be as good as our
+ * kernel's, which is within 1e-6; the sums here have one product, so that no rounding of sums is in
+ * it. Before it is rounded, a bf16 result may come from the GPU's own tanh, whose relative error is
+ * up to 2^-11: at 4 that is 1e-3 of the result, and half a step of bf16 is 8e-3. */
+static const float gelu_tolerance = 1e-5f, gelu_tolerance_bf16 = 1e-3f;
 
 typedef struct check {
     wd_cuda_products *products;
@@ -168,30 +172,69 @@ static wd_status check_rows(const check *c, wd_err *err)
                    c->products->lt->get_version(), WD_PRODUCT_CHUNK_ROWS);
 }
 
-static float gelu_tanh(float x)
+static double gelu_tanh(double x)
 {
-    return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
-/* Multiplies a, whose first column are numbers from -4 to 4, with b, whose first row are ones. */
-static wd_status check_gelu(const check *c, wd_err *err)
+static double gelu_erf(double x)
 {
+    return 0.5 * x * erfc(-0.7071067811865476 * x);
+}
+
+/* What element [i, j] is before GELU: numbers from -4 to 4.4 that bf16 holds. */
+static float gelu_row(int i)
+{
+    return (float)(i - GELU_SIDE / 2) / 8;
+}
+
+static float gelu_bias(int j)
+{
+    return (float)(j % 4) / 8;
+}
+
+/* Whether results of dtype `c_type` are those of the tanh form, and not nearer to the erf form. */
+static bool is_gelu_tanh(const char *y, wd_dtype c_type)
+{
+    double from_tanh = 0, from_erf = 0;
+    for (int i = 0; i < GELU_SIDE; i++)
+        for (int j = 0; j < GELU_SIDE; j++) {
+            const double x = (double)gelu_row(i) + gelu_bias(j), expected = gelu_tanh(x);
+            const double got = load(y, c_type, i * GELU_SIDE + j);
+            const double limit = c_type == WD_BF16 ? gelu_tolerance_bf16 + 0x1p-8 * fabs(expected)
+                                                   : (double)gelu_tolerance;
+            if (!(fabs(got - expected) <= limit)) return false;
+            if (x > 0) continue; /* where bf16 hides the difference of the two forms */
+            from_tanh += fabs(got - expected);
+            from_erf += fabs(got - gelu_erf(x));
+        }
+    return from_tanh < from_erf;
+}
+
+/* Multiplies a, whose first column are rows' numbers, with b, whose first row are ones, and adds a
+ * bias, as layers do. */
+static wd_status check_gelu(const check *c, wd_dtype type, wd_dtype c_type, wd_err *err)
+{
+    enum { COUNT = GELU_SIDE * GELU_SIDE, AT_BIAS = AT_B + COUNT * 4 };
     char *block = (char *)(uintptr_t)c->block;
-    float *a = (float *)(void *)(c->host + AT_A), *b = (float *)(void *)(c->host + AT_B);
-    const float *y = (const float *)(const void *)(c->host + AT_WHOLE);
-    size_t bytes = GELU_SIDE * GELU_SIDE * sizeof(float);
-    memset(a, 0, bytes);
-    memset(b, 0, bytes);
+    memset(c->host + AT_A, 0, COUNT * 4);
+    memset(c->host + AT_B, 0, COUNT * 4);
     for (int i = 0; i < GELU_SIDE; i++) {
-        a[i * GELU_SIDE] = (float)(i - GELU_SIDE / 2) / 8;
-        b[i] = 1;
+        store(c->host + AT_A, type, i * GELU_SIDE, gelu_row(i));
+        store(c->host + AT_B, type, i, 1);
+        store(c->host + AT_BIAS, c_type, i, gelu_bias(i));
     }
-    WD_TRY(copy(c, true, AT_A, bytes, err));
-    WD_TRY(copy(c, true, AT_B, bytes, err));
+    WD_TRY(copy(c, true, AT_A, COUNT * 4, err));
+    WD_TRY(copy(c, true, AT_B, COUNT * 4 + GELU_SIDE * 4, err));
     WD_TRY(wd_cuda_products_launch(c->products, &c->work,
                                    &(wd_matmul_args){.c = block + AT_WHOLE,
                                                      .a = block + AT_A,
                                                      .b = block + AT_B,
+                                                     .bias = block + AT_BIAS,
+                                                     .c_type = c_type,
+                                                     .a_type = type,
+                                                     .b_type = type,
+                                                     .bias_type = c_type,
                                                      .m = GELU_SIDE,
                                                      .n = GELU_SIDE,
                                                      .k = GELU_SIDE,
@@ -201,11 +244,18 @@ static wd_status check_gelu(const check *c, wd_err *err)
                                                      .batch = 1,
                                                      .act = WD_ACT_GELU_TANH},
                                    err));
-    WD_TRY(copy(c, false, AT_WHOLE, bytes, err));
-    for (int i = 0; i < GELU_SIDE * GELU_SIDE; i++)
-        if (!(fabsf(y[i] - gelu_tanh(a[i / GELU_SIDE * GELU_SIDE])) <= gelu_tolerance))
-            c->products->rule.gelu_tanh = false;
+    WD_TRY(copy(c, false, AT_WHOLE, COUNT * 4, err));
+    c->products->rule.gelu_tanh[wd_product_types_of(type, c_type)] =
+        is_gelu_tanh(c->host + AT_WHOLE, c_type);
     return WD_OK;
+}
+
+/* For each of WD_PRODUCT_TYPES: they are kernels of their own, which may have other forms. */
+static wd_status check_gelus(const check *c, wd_err *err)
+{
+    WD_TRY(check_gelu(c, WD_F32, WD_F32, err));
+    WD_TRY(check_gelu(c, WD_BF16, WD_BF16, err));
+    return check_gelu(c, WD_BF16, WD_F32, err);
 }
 
 /* What our own kernel has computed in the place of cuBLASLt says nothing about cuBLASLt. */
@@ -225,7 +275,7 @@ wd_status wd_products_check(wd_cuda_products *p, wd_err *err)
     const wd_cuda_driver *driver = &p->gpu->api->driver;
     check c = {.products = p, .driver = driver, .work = {.gpu = p->gpu}};
     void *host = NULL;
-    p->rule = (wd_product_rule){.gelu_tanh = true};
+    p->rule = (wd_product_rule){.gelu_tanh = {true, true, true}};
     c.work.workspace_bytes = WD_PRODUCT_WORKSPACE; /* no launch here is staged or cut */
     wd_status status =
         done(&c, driver->mem_alloc(&c.block, AT_END + c.work.workspace_bytes), "allocate", err);
@@ -236,7 +286,7 @@ wd_status wd_products_check(wd_cuda_products *p, wd_err *err)
                       "open a stream", err);
     c.host = host;
     c.work.workspace = (char *)(uintptr_t)c.block + AT_END;
-    if (status == WD_OK) status = check_gelu(&c, err);
+    if (status == WD_OK) status = check_gelus(&c, err);
     if (status == WD_OK) status = check_rows(&c, err);
     if (status == WD_OK) status = check_algorithms(p, err);
     if (c.work.stream) {

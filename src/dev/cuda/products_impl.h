@@ -1,4 +1,5 @@
-/* What products.c (launches) and products_plan.c (algorithms) share, and products_check.c asks. */
+/* What products.c (launches) and products_plan.c (algorithms) share, products_text.c describes, and
+ * products_check.c asks. */
 #ifndef WD_DEV_CUDA_PRODUCTS_IMPL_H
 #define WD_DEV_CUDA_PRODUCTS_IMPL_H
 
@@ -16,7 +17,10 @@ typedef struct wd_product_plan_lt {
     wd_lt_algorithm algorithm;
     int64_t rows;           /* that the layouts have now */
     size_t workspace_bytes; /* that the algorithm takes for so many */
-    bool refused;           /* cuBLASLt has no algorithm: our own kernel makes the product */
+    bool chosen;            /* there is an algorithm */
+    bool launched;          /* cuBLASLt has made such a product */
+    bool refused;           /* cuBLASLt has no algorithm, or refused to launch it: our own kernel
+                             * makes the product, from now on */
 } wd_product_plan_lt;
 
 struct wd_cuda_products {
@@ -34,16 +38,26 @@ struct wd_cuda_products {
  * or takes more than `room` bytes of workspace for it. */
 wd_status wd_product_plan_find(wd_product_plan_lt **out, wd_cuda_products *products,
                                const wd_matmul_args *args, size_t room, wd_err *err);
+
+/* Leaves all later products of the plan to our own kernel if `refusal` of a launch says that
+ * cuBLASLt does not make them, and warns once; the lock is held. False: `refusal` is a fault. */
+bool wd_product_plan_give_up(wd_product_plan_lt *plan, const wd_cuda_products *products,
+                             wd_lt_status refusal, const wd_matmul_args *args);
 void wd_product_plans_close(wd_cuda_products *products);
 
 /* Finds out by numbers what `products->rule` says. */
 wd_status wd_products_check(wd_cuda_products *products, wd_err *err);
 
-/* Fails with `status`: "cuBLASLt refused WHAT (m x n x k, dtypes): NAME OF REFUSAL", and what to
- * do.
- */
+/* ---- products_text.c ---- */
+
+/* Fails with `status`: "cuBLASLt refused WHAT of a product (dtypes, shape, algorithm): NAME OF
+ * REFUSAL", and what to do. `plan` NULL: without algorithm. */
 wd_status wd_products_refused(const wd_cuda_products *products, wd_status status,
                               wd_lt_status refusal, const char *what, const wd_matmul_args *args,
-                              wd_err *err);
+                              const wd_product_plan_lt *plan, wd_err *err);
+
+/* Warns that our own kernel makes the products of `plan`. */
+void wd_products_warn(const wd_cuda_products *products, wd_lt_status refusal,
+                      const wd_matmul_args *args, const wd_product_plan_lt *plan);
 
 #endif

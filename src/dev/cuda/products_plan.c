@@ -1,23 +1,10 @@
 /* cuBLASLt's descriptors, layouts and algorithms, made once per key: see product_key.h. */
 #include <stdint.h>
 
-#include "core/log.h"
 #include "core/memory.h"
 #include "dev/cuda/products_impl.h"
 
-enum { CANDIDATES = 16 };
-
-wd_status wd_products_refused(const wd_cuda_products *p, wd_status status, wd_lt_status refusal,
-                              const char *what, const wd_matmul_args *a, wd_err *err)
-{
-    return wd_fail(err, status,
-                   "cuBLASLt %zu refused %s of a product of %lld x %lld x %lld, %s to %s: %s; "
-                   "install another version of cuBLASLt, or say --devices cpu (--device cpu) to "
-                   "compute on the processor",
-                   p->lt->get_version(), what, (long long)a->m, (long long)a->n, (long long)a->k,
-                   wd_dtype_file_name(a->a_type), wd_dtype_file_name(a->c_type),
-                   p->lt->status_name(refusal));
-}
+enum { CANDIDATES = 16, SPLIT_K = 64 };
 
 static wd_lt_type type_of(wd_dtype dtype)
 {
@@ -112,20 +99,24 @@ static wd_lt_status make_preference(wd_lt_preference *out, const wd_cuda_lt *lt,
 }
 
 /* Whether the algorithm does what the preference asked for: sums in one sequence, unless they may
- * be shared. */
+ * be shared. An algorithm that does not say how many parts its sums have cannot divide them.
+ *
+ * cuBLASLt 13.1.1 has algorithms that leave out the last k % 64 products of shared sums (seen on an
+ * H100), so that no sum is shared that would have such a rest. */
 static bool is_as_asked(const wd_cuda_lt *lt, const wd_product_key *k, const wd_lt_candidate *c)
 {
-    int32_t parts = 0;
+    int32_t parts = 1;
     uint32_t reduction = 0;
     size_t written;
     if (c->state || c->workspace_bytes > WD_PRODUCT_WORKSPACE) return false;
     if (lt->algorithm_get(&c->algorithm, WD_LT_ALGORITHM_SPLITK_NUM, &parts, sizeof parts,
-                          &written) ||
-        lt->algorithm_get(&c->algorithm, WD_LT_ALGORITHM_REDUCTION, &reduction, sizeof reduction,
+                          &written))
+        parts = 1;
+    if (lt->algorithm_get(&c->algorithm, WD_LT_ALGORITHM_REDUCTION, &reduction, sizeof reduction,
                           &written))
         return false;
-    if (reduction == WD_LT_REDUCTION_NONE) return parts == 0 || parts == 1;
-    return k->rows && parts > 0 && reduction == WD_LT_REDUCTION_COMPUTE_TYPE;
+    if (parts == 0 || parts == 1) return reduction == WD_LT_REDUCTION_NONE || k->rows;
+    return k->rows && parts > 1 && k->k % SPLIT_K == 0 && reduction == WD_LT_REDUCTION_COMPUTE_TYPE;
 }
 
 /* Among all implementations, or those alone that say that they multiply fp32 as it is. */
@@ -144,6 +135,7 @@ static wd_lt_status choose_among(wd_product_plan_lt *plan, const wd_cuda_product
         if (is_as_asked(p->lt, &plan->key, &candidate[i])) {
             plan->algorithm = candidate[i].algorithm;
             plan->workspace_bytes = candidate[i].workspace_bytes;
+            plan->chosen = true;
             return WD_LT_STATUS_SUCCESS;
         }
     return WD_LT_STATUS_NOT_SUPPORTED;
@@ -173,21 +165,30 @@ static void close_plan(wd_product_plan_lt *plan, const wd_cuda_lt *lt)
     wd_free(plan);
 }
 
-/* What cuBLASLt does not do, our own kernel does, for all launches of the key. False: it failed for
- * another reason, which may be temporary: a later launch by cuBLASLt would have other bits. */
-static bool take_refusal(wd_product_plan_lt *plan, const wd_cuda_products *p, wd_lt_status status,
-                         const wd_matmul_args *a)
+/* Our own kernel makes all products of the plan. */
+static void give_up(wd_product_plan_lt *plan, const wd_cuda_products *p, wd_lt_status refusal,
+                    const wd_matmul_args *a)
 {
-    if (status != WD_LT_STATUS_NOT_SUPPORTED && status != WD_LT_STATUS_INVALID_VALUE) return false;
-    wd_log(WD_LOG_WARNING,
-           "cuBLASLt %zu has no algorithm for a product of %lld x %lld x %lld, %s to %s (%s): a "
-           "kernel of this program computes it, correctly but slowly; install another version of "
-           "cuBLASLt",
-           p->lt->get_version(), (long long)a->m, (long long)a->n, (long long)a->k,
-           wd_dtype_file_name(a->a_type), wd_dtype_file_name(a->c_type),
-           p->lt->status_name(status));
+    wd_products_warn(p, refusal, a, plan);
     close_objects(plan, p->lt);
-    return plan->refused = true;
+    plan->refused = true;
+}
+
+/* Whether cuBLASLt says that it does not make such products on this GPU, now or later. */
+static bool is_refusal(wd_lt_status status)
+{
+    return status == WD_LT_STATUS_NOT_SUPPORTED || status == WD_LT_STATUS_INVALID_VALUE ||
+           status == WD_LT_STATUS_ARCH_MISMATCH;
+}
+
+bool wd_product_plan_give_up(wd_product_plan_lt *plan, const wd_cuda_products *p,
+                             wd_lt_status refusal, const wd_matmul_args *a)
+{
+    /* cublasLtMatmul allocates what its algorithm needs beside the workspace, before it launches;
+     * other failures may be those of an earlier kernel, after which no launch works */
+    if (!is_refusal(refusal) && refusal != WD_LT_STATUS_ALLOC_FAILED) return false;
+    give_up(plan, p, refusal, a);
+    return true;
 }
 
 /* A new plan at the end of the list. */
@@ -209,10 +210,12 @@ static wd_status add_plan(wd_cuda_products *p, const wd_product_key *key,
         what = "every algorithm";
         status = choose_algorithm(plan, p);
     }
-    if (status && !take_refusal(plan, p, status, args)) {
+    /* what failed for another reason may work later, with other bits than our kernel's */
+    if (status && !is_refusal(status)) {
         close_plan(plan, p->lt);
-        return wd_products_refused(p, WD_INTERNAL, status, what, args, err);
+        return wd_products_refused(p, WD_INTERNAL, status, what, args, NULL, err);
     }
+    if (status) give_up(plan, p, status, args);
     p->plan[p->plans++] = plan;
     return WD_OK;
 }
@@ -249,7 +252,7 @@ wd_status wd_product_plan_find(wd_product_plan_lt **out, wd_cuda_products *p,
     wd_lt_status refusal = set_rows(*out, p, args->m);
     if (!refusal && (*out)->workspace_bytes > room) refusal = WD_LT_STATUS_NOT_SUPPORTED;
     if (!refusal) return WD_OK;
-    return wd_products_refused(p, WD_UNSUPPORTED, refusal, "the number of rows", args, err);
+    return wd_products_refused(p, WD_UNSUPPORTED, refusal, "the number of rows", args, *out, err);
 }
 
 void wd_product_plans_close(wd_cuda_products *p)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "core/log.h"
-#include "dev/cpu/kernels_check.h"
+#include "dev/cpu/matrix_check.h"
 #include "dev/cuda/products_impl.h"
 #include "dev/cuda/standin/at_once.h"
 
@@ -31,7 +31,8 @@ typedef struct form {
     bool transpose_a, bias;
     float beta;
     wd_act act;
-    int64_t gap; /* elements between two rows of a, and of c, which then begin an element later */
+    int64_t gap; /* elements between two rows of a, and of c; these and the bias then begin an
+                  * element later */
 } form;
 
 /* Operands and two results, one of them to compare with. */
@@ -54,16 +55,17 @@ static operands make(form f)
     const int64_t a_line = f.k + f.gap, c_line = f.n + f.gap;
     operands o = {.a = filled(f.m * a_line, f.type, 1),
                   .b = filled(f.n * f.k, f.type, 1 << 20),
-                  .bias = filled(f.n, f.bias_type, 2 << 20),
+                  .bias = filled(f.n + 1, f.bias_type, 2 << 20),
                   .c = filled(f.m * c_line, f.c_type, 3 << 20),
                   .expected = filled(f.m * c_line, f.c_type, 3 << 20)};
     const size_t a_skip = f.gap ? wd_dtype_bytes(f.type) : 0;
     const size_t c_skip = f.gap ? wd_dtype_bytes(f.c_type) : 0;
+    const size_t bias_skip = f.gap ? wd_dtype_bytes(f.bias_type) : 0;
     o.other_c = (char *)o.expected + c_skip;
     o.args = (wd_matmul_args){.c = (char *)o.c + c_skip,
                               .a = (char *)o.a + a_skip,
                               .b = o.b,
-                              .bias = f.bias ? o.bias : NULL,
+                              .bias = f.bias ? (char *)o.bias + bias_skip : NULL,
                               .c_type = f.c_type,
                               .a_type = f.type,
                               .b_type = f.type,
@@ -98,8 +100,8 @@ static wd_status launch(wd_cuda_products *p, const wd_matmul_args *args, wd_err 
     return status;
 }
 
-/* Launches it and compares with plain C. */
-static void check(wd_cuda_products *p, form f)
+/* Launches it, beside plain C. */
+static operands make_both(wd_cuda_products *p, form f)
 {
     wd_err err;
     operands o = make(f);
@@ -108,10 +110,21 @@ static void check(wd_cuda_products *p, form f)
     wd_ref_matmul(&plain, NULL);
     assert_true(wd_cuda_products_can(p, &o.args));
     wd_test_ok(launch(p, &o.args, &err), &err);
-    const int64_t line = o.args.ldc;
-    compare_array(&(array){o.c, f.c_type, f.m * line, line, true},
-                  &(array){o.expected, f.c_type, f.m * line, line, true}, "product", 0,
-                  (tolerance){3e-6, 1e-6});
+    return o;
+}
+
+static void compare(const operands *o, form f, tolerance t)
+{
+    const int64_t line = o->args.ldc;
+    compare_array(&(array){o->c, f.c_type, f.m * line, line, true},
+                  &(array){o->expected, f.c_type, f.m * line, line, true}, "product", 0, t);
+}
+
+/* Launches it and compares with plain C. */
+static void check(wd_cuda_products *p, form f)
+{
+    operands o = make_both(p, f);
+    compare(&o, f, product_tolerance(f.type, f.c_type, f.act, f.k, EXECUTOR_IS_GPU));
     release(&o);
 }
 
@@ -210,7 +223,7 @@ static void sums_of_a_row_are_not_shared(void **state)
         wd_cuda_products *p = open_products();
         int64_t opened = p->plans;
         wd_the_standin_faults.lt_splits = true;
-        check(p, (form){64, 48, 32, WD_BF16, WD_F32, WD_F32, .transpose_a = gradient,
+        check(p, (form){64, 48, 64, WD_BF16, WD_F32, WD_F32, .transpose_a = gradient,
                         .beta = (float)gradient});
         int32_t parts = 0;
         size_t written;
@@ -222,6 +235,97 @@ static void sums_of_a_row_are_not_shared(void **state)
         assert_int_equal(parts, gradient ? 4 : 1);
         close_products(p);
     }
+}
+
+/* The sums of cuBLASLt 13.1.1 that lack their last products. */
+static void sums_with_a_rest_are_not_shared(void **state)
+{
+    (void)state;
+    static const int64_t k[] = {64, 1560, 11528};
+    for (int i = 0; i < 3; i++) {
+        wd_cuda_products *p = open_products();
+        const int64_t opened = p->plans;
+        char text[512];
+        wd_the_standin_faults.lt_splits = wd_the_standin_faults.lt_drops = true;
+        check(p, (form){64, 48, k[i], WD_BF16, WD_F32, WD_F32, .transpose_a = true, .beta = 1});
+        assert_true(wd_cuda_products_describe(p, opened, text, sizeof text));
+        assert_non_null(strstr(text, k[i] % 64 ? "split 1" : "split 4"));
+        close_products(p);
+    }
+}
+
+/* Not to say how many parts a sum has means that it has one; how parts are added up must be said.
+ */
+static void algorithms_that_say_little(void **state)
+{
+    (void)state;
+    wd_cuda_products *p = open_products();
+    const int64_t own = wd_standin_own_launches();
+    wd_the_standin_faults.lt_says_little = true;
+    check(p, (form){64, 48, 64, WD_BF16, WD_F32, WD_F32, .beta = 1});
+    assert_int_equal(wd_standin_own_launches(), own);
+    wd_the_standin_faults.lt_no_reduction = true;
+    wd_log_to(NULL, NULL, WD_LOG_ERROR);
+    check(p, (form){64, 56, 64, WD_BF16, WD_F32, WD_F32, .beta = 1});
+    assert_int_equal(wd_standin_own_launches(), own + 1);
+    close_products(p);
+}
+
+static void plans_are_described(void **state)
+{
+    (void)state;
+    char text[512];
+    wd_cuda_products *p = open_products();
+    const int64_t opened = p->plans;
+    check(p, (form){19, 24, 40, WD_BF16, WD_BF16, WD_BF16, .bias = true, .act = WD_ACT_GELU_TANH});
+    assert_true(wd_cuda_products_describe(p, opened, text, sizeof text));
+    assert_string_equal(text, "BF16 x BF16 -> BF16, n 24, k 40, b transposed, lines of 40 40 24, "
+                              "bias, GELU: algorithm 66, tile 24, stages unknown, split 1, "
+                              "workspace 1048576");
+    check(p, (form){19, 25, 40, WD_F32, WD_F32, WD_F32, .transpose_a = true, .beta = 1});
+    assert_true(wd_cuda_products_describe(p, opened + 1, text, sizeof text));
+    assert_string_equal(text, "F32 x F32 -> F32, m 19, n 25, k 40, a transposed, lines of 19 25 25 "
+                              "aligned to 4 4 4 bytes, added to the result: algorithm 66, tile 24, "
+                              "stages unknown, split 1, workspace 1048576");
+    check(p, (form){19, 24, 40, WD_BF16, WD_F32, WD_F32, .bias = true, .gap = 8});
+    assert_true(wd_cuda_products_describe(p, opened + 2, text, sizeof text));
+    assert_non_null(strstr(text, "lines of 48 40 32 aligned to 2 16 4 bytes, bias: "));
+    assert_false(wd_cuda_products_describe(p, opened + 3, text, sizeof text));
+    assert_false(wd_cuda_products_describe(p, -1, text, sizeof text));
+    close_products(p);
+}
+
+static bool is_within(const operands *o, form f, tolerance t)
+{
+    const float *got = o->args.c, *expected = o->other_c;
+    double largest = 0, error = 0;
+    for (int64_t i = 0; i < f.m * f.n; i++) {
+        largest = fmax(largest, fabs((double)expected[i]));
+        error = fmax(error, fabs((double)got[i] - expected[i]));
+    }
+    return error <= t.relative * largest + t.absolute;
+}
+
+/* The tolerance of products on a GPU is needed, and is enough, for sums that are cut off as tensor
+ * cores do. */
+static void truncated_sums(void **state)
+{
+    (void)state;
+    static const int64_t k[] = {16, 48, 257, 1025, 1560, 4096, 11528, 16384};
+    wd_cuda_products *p = open_products();
+    wd_the_standin_faults.lt_truncates = true;
+    for (size_t i = 0; i < sizeof k / sizeof *k; i++)
+        for (int gradient = 0; gradient < 2; gradient++) {
+            const form f = {24, 32, k[i], WD_BF16, WD_F32, WD_F32, .transpose_a = gradient};
+            operands o = make_both(p, f);
+            compare(&o, f, product_tolerance(f.type, f.c_type, f.act, f.k, true));
+            const tolerance processor = product_tolerance(f.type, f.c_type, f.act, f.k, false);
+            if (f.k >= 4096) assert_false(is_within(&o, f, processor));
+            release(&o);
+        }
+    /* GELU, a bias and bf16 results are those of the same sums */
+    check(p, (form){19, 24, 40, WD_BF16, WD_BF16, WD_BF16, .bias = true, .act = WD_ACT_GELU_TANH});
+    close_products(p);
 }
 
 /* ---- what cuBLASLt does not do ---- */
@@ -287,8 +391,9 @@ static void refusals_are_errors(void **state)
     operands o = make((form){8, 24, 16, WD_BF16, WD_F32, WD_F32, .beta = 0});
     wd_the_standin_faults.lt_fail_matmul = 1;
     wd_test_refused(launch(p, &o.args, &err), &err, WD_INTERNAL,
-                    "refused the launch of a product of 8 x 24 x 16, BF16 to F32: "
-                    "CUBLAS_STATUS_EXECUTION_FAILED");
+                    "refused the launch of a product (BF16 x BF16 -> F32, m 8, n 24, k 16, b "
+                    "transposed, lines of 16 16 24; algorithm 66, tile 24, stages unknown, split "
+                    "1, workspace 1048576): CUBLAS_STATUS_EXECUTION_FAILED");
     assert_non_null(strstr(err.message, "install another version of cuBLASLt"));
     wd_cuda_products *none;
     wd_the_standin_faults.lt_fail_matmul = 1;
@@ -331,7 +436,8 @@ static void products_without_algorithm_are_made_by_our_kernel(void **state)
         assert_int_equal(wd_the_standin_asked.products, products);
         assert_true(wd_standin_own_launches() > own);
         assert_int_equal(warnings, 1);
-        assert_non_null(strstr(warning, "has no algorithm for a product of 130 x 24 x 16, "));
+        assert_non_null(strstr(warning, "has no algorithm for a product ("));
+        assert_non_null(strstr(warning, ", m 130, n 24, k 16, "));
         assert_non_null(strstr(warning, "CUBLAS_STATUS_NOT_SUPPORTED"));
     }
     /* a library is not used if our kernel has computed what would have checked it */
@@ -347,6 +453,44 @@ static void products_without_algorithm_are_made_by_our_kernel(void **state)
     wd_the_standin_faults.lt_fail_matmul = 0;
     wd_log_to(NULL, NULL, WD_LOG_ERROR);
     close_products(p);
+}
+
+/* What the library accepted before it refuses to launch it: our own kernel makes it, and keeps to
+ * it, whatever is refused later. */
+static void refused_launches_are_made_by_our_kernel(void **state)
+{
+    (void)state;
+    static const wd_lt_status refusals[] = {WD_LT_STATUS_NOT_SUPPORTED, WD_LT_STATUS_INVALID_VALUE,
+                                            WD_LT_STATUS_ARCH_MISMATCH, WD_LT_STATUS_ALLOC_FAILED};
+    static const form f = {130, 24, 16, WD_BF16, WD_BF16, WD_BF16, .bias = true};
+    wd_log_to(keep_warning, NULL, WD_LOG_WARNING);
+    for (int i = 0; i < 8; i++) {
+        wd_cuda_products *p = open_products();
+        const bool before = i % 2;
+        char text[512];
+        const int64_t opened = p->plans;
+        if (before) check(p, f);
+        warnings = 0;
+        wd_the_standin_faults.lt_fail_matmul = 1;
+        wd_the_standin_faults.lt_fail_with = refusals[i / 2];
+        const int64_t products = wd_the_standin_asked.products, own = wd_standin_own_launches();
+        check(p, f);
+        check_slices_of(p, f);
+        assert_int_equal(wd_the_standin_asked.products, products);
+        assert_int_equal(wd_standin_own_launches(), own + 4);
+        assert_int_equal(warnings, 1);
+        assert_non_null(
+            strstr(warning, "refused to launch a product (BF16 x BF16 -> BF16, m 130, "));
+        assert_non_null(strstr(warning, p->lt->status_name(refusals[i / 2])));
+        assert_int_equal(before, strstr(warning, "their last bits differ") != NULL);
+        assert_true(wd_cuda_products_describe(p, opened, text, sizeof text));
+        assert_non_null(strstr(text, ": a kernel of this program"));
+        /* products of other keys remain the library's */
+        check(p, (form){130, 32, 16, WD_BF16, WD_BF16, WD_BF16, .bias = true});
+        assert_int_equal(wd_the_standin_asked.products, products + 1);
+        close_products(p);
+    }
+    wd_log_to(NULL, NULL, WD_LOG_ERROR);
 }
 
 /* ---- the check at open ---- */
@@ -376,7 +520,7 @@ static void rows_that_depend_on_rows_are_cut(void **state)
     const wd_cuda_gpu *gpu = wd_standin_gpu();
     wd_the_standin_faults.lt_rows_matter = true;
     wd_test_ok(wd_cuda_products_open(&p, gpu, &err), &err);
-    assert_true(p->rule.cut && p->rule.gelu_tanh);
+    assert_true(p->rule.cut && p->rule.gelu_tanh[WD_PRODUCT_F32]);
     check_slices_of(p, (form){515, 40, 24, WD_F32, WD_F32, WD_F32, .bias = true});
     check_slices_of(p, (form){515, 40, 24, WD_BF16, WD_F32, WD_F32, .beta = 0});
     check_slices_of(p, (form){300, 40, 24, WD_F32, WD_BF16, WD_F32, .bias = true});
@@ -450,7 +594,7 @@ static void refused_pieces_are_errors(void **state)
         wd_the_standin_faults.lt_rows_least = 120;
         wd_the_standin_faults.lt_rows_most = i ? 0 : 250;
         wd_test_refused(launch(p, &o.args, &err), &err, WD_INTERNAL,
-                        "refused the number of rows of a product of ");
+                        "refused the number of rows of a product (");
         assert_non_null(strstr(err.message, "install another version of cuBLASLt"));
         assert_non_null(strstr(err.message, "--devices cpu"));
         wd_the_standin_faults.lt_rows_least = wd_the_standin_faults.lt_rows_most = 0;
@@ -498,17 +642,69 @@ static void implementations_that_say_nothing(void **state)
     close_products(p);
 }
 
+/* Each pair of dtypes has an epilogue of its own. */
 static void other_form_of_gelu_is_done_by_our_kernel(void **state)
 {
     (void)state;
+    static const wd_dtype types[WD_PRODUCT_TYPES][2] = {
+        [WD_PRODUCT_F32] = {WD_F32, WD_F32},
+        [WD_PRODUCT_BF16] = {WD_BF16, WD_BF16},
+        [WD_PRODUCT_BF16_TO_F32] = {WD_BF16, WD_F32}};
+    for (int erf = 0; erf < WD_PRODUCT_TYPES; erf++) {
+        wd_err err;
+        wd_cuda_products *p;
+        const wd_cuda_gpu *gpu = wd_standin_gpu();
+        wd_the_standin_faults.lt_gelu_erf[erf] = true;
+        wd_test_ok(wd_cuda_products_open(&p, gpu, &err), &err);
+        for (int t = 0; t < WD_PRODUCT_TYPES; t++) {
+            const int64_t own = wd_standin_own_launches();
+            assert_int_equal(p->rule.gelu_tanh[t], t != erf);
+            check(p, (form){19, 24, 40, types[t][0], types[t][1], types[t][1], .bias = true,
+                            .act = WD_ACT_GELU_TANH});
+            assert_int_equal(wd_standin_own_launches() > own, t == erf);
+        }
+        close_products(p);
+    }
+}
+
+/* ---- the stand-in ---- */
+
+/* It refuses what cuBLASLt refuses, so that the tests above show that the program keeps its rules.
+ */
+static void rules_of_launches(void **state)
+{
+    (void)state;
+    wd_cuda_products *p = open_products();
+    const form f = {64, 48, 64, WD_F32, WD_F32, WD_F32, .bias = true};
+    const float one = 1, zero = 0;
+    operands o = make(f);
+    char *workspace = aligned_alloc(256, 2 << 20);
     wd_err err;
-    wd_cuda_products *p;
-    const wd_cuda_gpu *gpu = wd_standin_gpu();
-    wd_the_standin_faults.lt_gelu_erf = true;
-    wd_test_ok(wd_cuda_products_open(&p, gpu, &err), &err);
-    assert_false(p->rule.gelu_tanh);
-    check(p, (form){19, 24, 40, WD_F32, WD_F32, WD_F32, .bias = true, .act = WD_ACT_GELU_TANH});
-    check(p, (form){19, 24, 40, WD_BF16, WD_BF16, WD_BF16, .bias = true, .act = WD_ACT_GELU_TANH});
+    wd_test_ok(launch(p, &o.args, &err), &err);
+    const wd_product_plan_lt *plan = p->plan[p->plans - 1];
+    const struct {
+        int a, b, c, bias, workspace, missing; /* bytes */
+        bool allowed;
+    } cases[] = {{0, 0, 0, 0, 0, 0, true},   {4, 0, 0, 0, 0, 0, false}, {0, 4, 0, 0, 0, 0, false},
+                 {0, 0, 4, 0, 0, 0, false},  {0, 0, 0, 4, 0, 0, false}, {0, 0, 0, 2, 0, 0, false},
+                 {0, 0, 0, 0, 16, 0, false}, {0, 0, 0, 0, 0, 1, false}};
+    wd_the_standin_faults.lt_only_refuses = true;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *bias = (char *)o.bias + cases[i].bias;
+        char *c = (char *)o.c + cases[i].c;
+        assert_int_equal(
+            p->lt->product_set(plan->product, WD_LT_PRODUCT_BIAS_POINTER, &bias, sizeof bias),
+            WD_LT_STATUS_SUCCESS);
+        const wd_lt_status status =
+            p->lt->matmul(p->handle, plan->product, &one, (char *)o.b + cases[i].b, plan->our_b,
+                          (char *)o.a + cases[i].a, plan->our_a, &zero, c, plan->our_c, c,
+                          plan->our_c, &plan->algorithm, workspace + cases[i].workspace,
+                          plan->workspace_bytes - (size_t)cases[i].missing, NULL);
+        assert_int_equal(status,
+                         cases[i].allowed ? WD_LT_STATUS_SUCCESS : WD_LT_STATUS_INVALID_VALUE);
+    }
+    free(workspace);
+    release(&o);
     close_products(p);
 }
 
@@ -550,10 +746,15 @@ int main(void)
         cmocka_unit_test(everything_else_is_part_of_the_key),
         cmocka_unit_test(plans_are_made_once),
         cmocka_unit_test(sums_of_a_row_are_not_shared),
+        cmocka_unit_test(sums_with_a_rest_are_not_shared),
+        cmocka_unit_test(algorithms_that_say_little),
+        cmocka_unit_test(plans_are_described),
+        cmocka_unit_test(truncated_sums),
         cmocka_unit_test(dtypes_that_it_does_not_know_are_staged),
         cmocka_unit_test(what_it_cannot_do),
         cmocka_unit_test(refusals_are_errors),
         cmocka_unit_test(products_without_algorithm_are_made_by_our_kernel),
+        cmocka_unit_test(refused_launches_are_made_by_our_kernel),
         cmocka_unit_test(rows_that_depend_on_rows_are_cut),
         cmocka_unit_test(numbers_of_rows_that_are_refused_are_cut),
         cmocka_unit_test(refused_pieces_are_errors),
@@ -561,6 +762,7 @@ int main(void)
         cmocka_unit_test(rounded_operands_are_refused),
         cmocka_unit_test(implementations_that_say_nothing),
         cmocka_unit_test(other_form_of_gelu_is_done_by_our_kernel),
+        cmocka_unit_test(rules_of_launches),
         cmocka_unit_test(failures_while_it_is_opened),
         cmocka_unit_test(version_is_named),
     };

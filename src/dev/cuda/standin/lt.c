@@ -2,11 +2,12 @@
  * c columns with leading dimension ld is, row by row, its transpose: c rows of r elements. So
  * d = op(a) op(b) there is dT = op(b)T op(a)T here, with a and b exchanged. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "dev/cpu/cpu.h"
-#include "dev/cuda/product_key.h"
+#include "dev/cpu/reference.h"
 #include "dev/cuda/standin/libraries.h"
 
 static wd_standin_put_fn *put_on_stream;
@@ -42,6 +43,7 @@ typedef struct algorithm {
     int32_t parts;
     uint32_t reduction;
     uint64_t workspace;
+    uint32_t align[4], align_bias; /* bytes, of A, B, C, D and the bias, that it may rely on */
 } algorithm;
 
 _Static_assert(sizeof(algorithm) <= sizeof(wd_lt_algorithm), "an algorithm has room");
@@ -213,6 +215,16 @@ static wd_lt_status preference_set(wd_lt_preference object, wd_lt_preference_att
 
 /* ---- decoding ---- */
 
+static wd_dtype dtype_of(wd_lt_type type)
+{
+    return type == WD_LT_TYPE_F32 ? WD_F32 : WD_BF16;
+}
+
+static size_t bytes_of(wd_lt_type type)
+{
+    return wd_dtype_bytes(dtype_of(type));
+}
+
 /* The rows and columns of op(matrix). */
 static uint64_t op_rows(const layout *l, int32_t op)
 {
@@ -231,8 +243,9 @@ static bool is_layout(const layout *l)
            (l->type == WD_LT_TYPE_F32 || l->type == WD_LT_TYPE_BF16);
 }
 
-/* What cuBLASLt's documentation says of products of these types: both operands and C and D alike,
- * fp32 operands with an fp32 result only, a bias of the result's type. */
+/* What cuBLASLt's documentation and its messages say of products of these types: both operands and
+ * C and D alike, fp32 operands with an fp32 result only; a bias only with an epilogue that adds it,
+ * of the result's type, and aligned to it. */
 static wd_lt_status check_types(const product *p, const layout *a, const layout *b, const layout *c,
                                 const layout *d)
 {
@@ -243,9 +256,11 @@ static wd_lt_status check_types(const product *p, const layout *a, const layout 
     if (p->epilogue != WD_LT_EPILOGUE_DEFAULT && p->epilogue != WD_LT_EPILOGUE_BIAS &&
         p->epilogue != WD_LT_EPILOGUE_GELU && p->epilogue != WD_LT_EPILOGUE_GELU_BIAS)
         return WD_LT_STATUS_NOT_SUPPORTED;
-    if (with_bias && (!p->bias || (p->bias_type != -1 && (wd_lt_type)p->bias_type != d->type)))
+    if (with_bias && p->bias_type != -1 && (wd_lt_type)p->bias_type != d->type)
         return WD_LT_STATUS_NOT_SUPPORTED;
-    return WD_LT_STATUS_SUCCESS;
+    return with_bias == (p->bias != NULL) && (uintptr_t)p->bias % bytes_of(d->type) == 0
+               ? WD_LT_STATUS_SUCCESS
+               : WD_LT_STATUS_INVALID_VALUE;
 }
 
 static wd_lt_status check_product(const product *p, const layout *a, const layout *b,
@@ -261,12 +276,16 @@ static wd_lt_status check_product(const product *p, const layout *a, const layou
     return check_types(p, a, b, c, d);
 }
 
-static wd_dtype dtype_of(wd_lt_type type)
-{
-    return type == WD_LT_TYPE_F32 ? WD_F32 : WD_BF16;
-}
-
 /* ---- algorithms ---- */
+
+enum { MIB = 1 << 20, ALIGN_MOST = 16 }; /* bytes; no algorithm relies on more */
+
+static uint32_t alignment_of(const void *address)
+{
+    uint32_t align = ALIGN_MOST;
+    while ((uintptr_t)address % align) align /= 2;
+    return align;
+}
 
 static wd_lt_status heuristic(wd_lt_handle handle, wd_lt_product what, wd_lt_layout a,
                               wd_lt_layout b, wd_lt_layout c, wd_lt_layout d,
@@ -282,11 +301,14 @@ static wd_lt_status heuristic(wd_lt_handle handle, wd_lt_product what, wd_lt_lay
     if (wd_the_standin_faults.lt_none ||
         (wd_the_standin_faults.lt_no_mask && wish->implementations != UINT64_MAX))
         return WD_LT_STATUS_NOT_SUPPORTED;
-    const algorithm all[] = {{ALGORITHM, 4, WD_LT_REDUCTION_COMPUTE_TYPE, 1 << 20},
-                             {ALGORITHM, 2, WD_LT_REDUCTION_NONE, 0},
-                             {ALGORITHM, 1, WD_LT_REDUCTION_NONE, 1 << 20}};
+    algorithm all[] = {{.parts = 4, .reduction = WD_LT_REDUCTION_COMPUTE_TYPE, .workspace = MIB},
+                       {.parts = 2, .reduction = WD_LT_REDUCTION_NONE},
+                       {.parts = 1, .reduction = WD_LT_REDUCTION_NONE, .workspace = MIB}};
     for (int i = wd_the_standin_faults.lt_splits ? 0 : 2; i < 3 && *found < asked; i++) {
         wd_lt_candidate candidate = {.workspace_bytes = all[i].workspace, .waves = 1};
+        all[i].kind = ALGORITHM;
+        memcpy(all[i].align, wish->align, sizeof wish->align);
+        all[i].align_bias = alignment_of(((const product *)what)->bias);
         memcpy(&candidate.algorithm, &all[i], sizeof all[i]);
         if (all[i].workspace > wish->workspace) continue;
         out[(*found)++] = candidate;
@@ -320,10 +342,16 @@ static wd_lt_status algorithm_get(const wd_lt_algorithm *how, wd_lt_algorithm_at
     if (!is(al, ALGORITHM) || bytes != sizeof(int32_t)) return WD_LT_STATUS_INVALID_VALUE;
     *written = bytes;
     switch (attribute) {
+    case WD_LT_ALGORITHM_ID:
+    case WD_LT_ALGORITHM_TILE:
+        memcpy(value, &(int32_t){attribute == WD_LT_ALGORITHM_ID ? 66 : 24}, bytes);
+        return WD_LT_STATUS_SUCCESS;
     case WD_LT_ALGORITHM_SPLITK_NUM:
+        if (wd_the_standin_faults.lt_says_little) return WD_LT_STATUS_NOT_SUPPORTED;
         memcpy(value, &al->parts, bytes);
         return WD_LT_STATUS_SUCCESS;
     case WD_LT_ALGORITHM_REDUCTION:
+        if (wd_the_standin_faults.lt_no_reduction) return WD_LT_STATUS_NOT_SUPPORTED;
         memcpy(value, &al->reduction, bytes);
         return WD_LT_STATUS_SUCCESS;
     default:
@@ -337,10 +365,10 @@ typedef struct work {
     wd_matmul_args args;
     char *workspace; /* that the algorithm writes to */
     size_t workspace_bytes;
-    bool shifted, erf, rounded; /* faults */
+    bool shifted, erf, rounded, truncated; /* faults */
 } work;
 
-enum { SCRIBBLED = 4096 };
+enum { SCRIBBLED = 4096, WORKSPACE_ALIGN = 256 };
 
 /* An algorithm leaves something else in its workspace: here at both ends of it. */
 static void scribble(char *workspace, size_t bytes)
@@ -361,6 +389,10 @@ static void run(const void *argument)
     const wd_cpu_isa isa = wd_cpu_isa_best(WD_CPU_ISA_avx512);
     memcpy(&w, argument, sizeof w);
     scribble(w.workspace, w.workspace_bytes);
+    if (w.truncated) {
+        wd_standin_tensor_core_matmul(&w.args);
+        return;
+    }
     wd_cpu_table_fill(&table, isa);
     size_t bytes = wd_cpu_workspace_bytes(&table, WD_OP_MATMUL, &w.args);
     wd_cpu_context context = {.workspace = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL,
@@ -370,12 +402,13 @@ static void run(const void *argument)
     table.entry[WD_OP_MATMUL].kernel(&w.args, &context);
     free(context.workspace);
     const wd_matmul_args *a = &w.args;
-    for (int64_t i = 0; i < a->m * a->ldc && a->c_type == WD_F32; i++) {
-        float *c = a->c;
-        if (i % a->ldc >= a->n) continue;
-        if (w.erf) c[i] = 0.5f * c[i] * (1 + erff(c[i] * 0.70710678f));
-        if (w.rounded) c[i] += 1e-3f;
-        if (w.shifted) c[i] = nextafterf(c[i], INFINITY);
+    for (int64_t i = 0; i < a->m * a->ldc; i++) {
+        if (i % a->ldc >= a->n || (a->c_type != WD_F32 && !w.erf)) continue;
+        float c = (float)wd_load(a->c, a->c_type, i);
+        if (w.erf) c = 0.5f * c * (1 + erff(c * 0.70710678f));
+        if (w.rounded) c += 1e-3f;
+        if (w.shifted) c = nextafterf(c, INFINITY);
+        wd_store(a->c, a->c_type, i, c);
     }
 }
 
@@ -388,6 +421,49 @@ static bool is_shifted(const work *w)
         return true;
     return wd_the_standin_faults.lt_rows_matter && w->args.m != WD_PRODUCT_CHUNK_ROWS &&
            w->args.m % 2;
+}
+
+/* What a launch must not do, whatever the product. Since the program makes a refused product by
+ * itself, tests end here, unless this is what they test. */
+static bool is_allowed(bool allowed, const char *what)
+{
+    if (allowed) return true;
+    if (!wd_the_standin_faults.lt_only_refuses) {
+        fprintf(stderr, "cuBLASLt refuses this launch: %s\n", what);
+        abort();
+    }
+    return false;
+}
+
+/* Whether address, lines and distances of matrices are aligned as the algorithm was promised. */
+static bool is_aligned(const void *address, const layout *l, uint32_t align)
+{
+    const uint64_t size = bytes_of(l->type), line = (uint64_t)l->ld * size;
+    const uint64_t distance = l->batch > 1 ? (uint64_t)l->batch_stride * size : 0;
+    if (align > ALIGN_MOST) align = ALIGN_MOST;
+    return ((uintptr_t)address | line | distance) % align == 0;
+}
+
+static bool is_launch(const product *p, const algorithm *al, const void *a, const layout *la,
+                      const void *b, const layout *lb, const void *c, const layout *lc,
+                      const void *d, const layout *ld)
+{
+    return is_allowed(is_aligned(a, la, al->align[0]), "A is less aligned than promised") &&
+           is_allowed(is_aligned(b, lb, al->align[1]), "B is less aligned than promised") &&
+           is_allowed(is_aligned(c, lc, al->align[2]), "C is less aligned than promised") &&
+           is_allowed(is_aligned(d, ld, al->align[3]), "D is less aligned than promised") &&
+           is_allowed((uintptr_t)p->bias % al->align_bias == 0,
+                      "the bias is less aligned than that which the heuristic saw") &&
+           is_allowed(c != d || !memcmp(lc, ld, sizeof *lc),
+                      "C and D are the same matrix with other layouts");
+}
+
+static bool has_workspace(const algorithm *al, const void *workspace, size_t bytes)
+{
+    return is_allowed(bytes >= al->workspace && (!al->workspace || workspace),
+                      "the workspace is too small") &&
+           is_allowed((uintptr_t)workspace % WORKSPACE_ALIGN == 0,
+                      "the workspace is not aligned to 256 bytes");
 }
 
 static wd_lt_status matmul(wd_lt_handle handle, wd_lt_product object, const void *alpha,
@@ -403,14 +479,17 @@ static wd_lt_status matmul(wd_lt_handle handle, wd_lt_product object, const void
     wd_lt_status status = check_product(p, la, lb, c_object, ld);
     if (status) return status;
     if (!is(handle, HANDLE) || !is(al, ALGORITHM) || *(const float *)alpha != 1 || c != d ||
-        workspace_bytes < al->workspace || (al->workspace && !workspace) ||
-        (uintptr_t)workspace % 16)
+        !is_launch(p, al, a, la, b, lb, c, c_object, d, ld) ||
+        !has_workspace(al, workspace, workspace_bytes))
         return WD_LT_STATUS_INVALID_VALUE;
     if (refuses_rows(p, ld)) return WD_LT_STATUS_NOT_SUPPORTED;
     if (wd_the_standin_faults.lt_fail_matmul && !--wd_the_standin_faults.lt_fail_matmul)
-        return WD_LT_STATUS_EXECUTION_FAILED;
+        return wd_the_standin_faults.lt_fail_with ? wd_the_standin_faults.lt_fail_with
+                                                  : WD_LT_STATUS_EXECUTION_FAILED;
     wd_the_standin_asked.products++;
-    bool gelu = p->epilogue & WD_LT_EPILOGUE_GELU, erf = gelu && wd_the_standin_faults.lt_gelu_erf;
+    const wd_product_types types = wd_product_types_of(dtype_of(lb->type), dtype_of(ld->type));
+    bool gelu = p->epilogue & WD_LT_EPILOGUE_GELU;
+    bool erf = gelu && wd_the_standin_faults.lt_gelu_erf[types];
     work w = {.args = {.c = d,
                        .a = b,
                        .b = a,
@@ -438,6 +517,8 @@ static wd_lt_status matmul(wd_lt_handle handle, wd_lt_product object, const void
               .erf = erf,
               .rounded = wd_the_standin_faults.lt_tf32};
     w.shifted = is_shifted(&w);
+    w.truncated = wd_the_standin_faults.lt_truncates && lb->type == WD_LT_TYPE_BF16;
+    if (wd_the_standin_faults.lt_drops && al->parts > 1) w.args.k -= w.args.k % 64;
     if (put_on_stream)
         return put_on_stream(stream, run, &w, sizeof w) ? WD_LT_STATUS_EXECUTION_FAILED
                                                         : WD_LT_STATUS_SUCCESS;
