@@ -202,6 +202,4 @@ static inline int kernel_cases_report(int failed_tests)
     return failed_tests || kernel_case.failed;
 }
 
-#define kernel_tests_run(tests) kernel_cases_report(cmocka_run_group_tests(tests, NULL, NULL))
-
 #endif

@@ -266,6 +266,15 @@ static inline void require_same(const array *a, const array *b, const char *what
                      wd_load(b->data, b->type, w.first));
 }
 
+/* Ends a program of kernel tests; returns its exit status. */
+static inline int kernel_tests_end(int failed_tests)
+{
+    if (kernel_case_number_in("WD_TEST_CASES")) executor_report();
+    return kernel_cases_report(failed_tests);
+}
+
+#define kernel_tests_run(tests) kernel_tests_end(cmocka_run_group_tests(tests, NULL, NULL))
+
 /* Compares what one executor made with what was expected, and with what the first one made. */
 static inline void compare_world(const world *got, const world *expected, const world *first,
                                  const char *what, tolerance t)

@@ -91,6 +91,20 @@ static inline int executors(void)
     return executor_count;
 }
 
+/* Prints the algorithm of cuBLASLt or the engine of cuDNN of every shape. */
+static inline void executor_report(void)
+{
+    char text[512];
+    if (executor_count <= EXECUTOR_LIBRARIES) return;
+    const wd_cuda_device *d = wd_cuda_of(executor_devices[EXECUTOR_LIBRARIES].device);
+    for (int64_t i = 0; wd_cuda_products_describe(d->products, i, text, sizeof text); i++)
+        printf("cuBLASLt: %s\n", text);
+    for (int64_t i = 0; wd_cuda_attention_describe(d->attention, i, text, sizeof text); i++)
+        printf("cuDNN: %s\n", text);
+    for (int64_t i = 0; wd_cuda_conv_describe(d->conv, i, text, sizeof text); i++)
+        printf("cuDNN: %s\n", text);
+}
+
 /* Operations for which there are no libraries run once. */
 static inline bool executor_runs(int executor, wd_op op)
 {
