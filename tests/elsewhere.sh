@@ -41,8 +41,8 @@ cp "$build/libcuda_library_cudnn.so" "$packages/cudnn/lib/libcudnn.so.9"
 cp "$build/libcuda_library_nccl.so" "$packages/nccl/lib/libnccl.so.2"
 
 inside() { # COMMAND: with a /proc of its own, which programs that begin anew need
-    unshare -m sh -c 'mount -t proc none "$1/proc" && exec chroot "$1" env -i HOME=/root TMPDIR=/tmp \
-        PATH=/opt/env/bin:/usr/bin:/bin sh -c "cd /source && $2"' sh "$root" "$1"
+    unshare -m sh -c 'mount -t proc none "$1/proc" && exec chroot "$1" env -i HOME=/root \
+        TMPDIR=/tmp PATH=/opt/env/bin:/usr/bin:/bin sh -c "cd /source && $2"' sh "$root" "$1"
 }
 check=/source/wandistiller/gpu-check
 ! inside "command -v xz" || echo "this root has xz: the archive could be unpacked by it"

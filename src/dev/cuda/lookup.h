@@ -3,8 +3,8 @@
  * They are looked for, in this order, in
  *   1. the folders of LD_LIBRARY_PATH and of the system, by the loader;
  *   2. CUDA_HOME and CUDA_PATH: lib64 and lib;
- *   3. the Python environment that is active (VIRTUAL_ENV, CONDA_PREFIX), those of PATH, that of the
- *      python3 in PATH, the user's own packages in ~/.local and the system's Python:
+ *   3. the Python environment that is active (VIRTUAL_ENV, CONDA_PREFIX), those of PATH, that of
+ *      the python3 in PATH, the user's own packages in ~/.local and the system's Python:
  *      site-packages/nvidia/NAME/lib, where pip puts them;
  *   4. /usr/local/cuda.
  * The first of these places that has all libraries of a set comes before the others, so that one
@@ -29,8 +29,8 @@ typedef struct wd_cuda_found {
  * depend on one another find each other, since symbols are global. */
 void wd_cuda_lookup(wd_cuda_found *out, const char *const *name);
 
-/* Makes wd_cuda_lookup try that place first which is the first to have, for each of `count` lists of
- * names as wd_cuda_lookup takes them, one that exists. Where no place has all, the order stays. */
+/* Makes wd_cuda_lookup begin with the first place that has, of each of `count` lists of names as
+ * wd_cuda_lookup takes them, one that exists. Where no place has all, the order stays. */
 void wd_cuda_lookup_prefer(const char *const *const *lists, int count);
 
 /* Opens the files that match `pattern` of glob(7), "libnvrtc-builtins.so.*", in the folder of an
