@@ -15,7 +15,7 @@ skip() { echo "not tested here: checks/elsewhere: $*"; exit 77; }
 command -v debootstrap >/dev/null || skip "debootstrap is not installed"
 if [ ! -f "$root.ready" ]; then
     rm -rf "$root"
-    timeout 400 debootstrap --variant=minbase --include=python3 trixie "$root" \
+    timeout 300 debootstrap --variant=minbase --include=python3 trixie "$root" \
         http://deb.debian.org/debian >"$root.log" 2>&1 ||
         skip "no root of Debian 13 can be made: $(tail -n 1 "$root.log")"
     touch "$root.ready"
