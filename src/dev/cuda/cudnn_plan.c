@@ -203,6 +203,16 @@ static wd_status status_of(wd_cudnn_status status)
     return status >= WD_CUDNN_STATUS_EXECUTION_FAILED ? WD_INTERNAL : WD_UNSUPPORTED;
 }
 
+/* What may be behind a refusal; "" where nothing is known. Without NVRTC cuDNN has no engine for
+ * attention, and calls that success. */
+static const char *nvrtc_hint(void)
+{
+    return wd_cuda_api_lacks_nvrtc()
+               ? "; NVRTC was not found, with which cuDNN compiles attention (pip install "
+                 "nvidia-cuda-nvrtc, or nvidia-cuda-nvrtc-cu12)"
+               : "";
+}
+
 static wd_status refused(const wd_cuda_cudnn *cudnn, wd_cudnn_status status, const char *part,
                          const char *what, wd_err *err)
 {
@@ -211,11 +221,7 @@ static wd_status refused(const wd_cuda_cudnn *cudnn, wd_cudnn_status status, con
     text[sizeof text - 1] = 0;
     return wd_fail(err, status_of(status), "cuDNN %zu cannot plan %s: %s: %s%s%s%s",
                    cudnn->get_version(), what, part, cudnn->error_string(status), *text ? ": " : "",
-                   text,
-                   wd_cuda_api_lacks_nvrtc()
-                       ? "; NVRTC was not found, with which cuDNN compiles attention (pip install "
-                         "nvidia-cuda-nvrtc, or nvidia-cuda-nvrtc-cu12)"
-                       : "");
+                   text, nvrtc_hint());
 }
 
 wd_status wd_cudnn_candidates(wd_cudnn_choice *out, int *count, wd_cudnn_graph *graph,
@@ -233,8 +239,9 @@ wd_status wd_cudnn_candidates(wd_cudnn_choice *out, int *count, wd_cudnn_graph *
     if (*count) return WD_OK;
     if (!ok(p.last)) return refused(p.cudnn, p.last, "the heuristic", what, err);
     return wd_fail(err, WD_UNSUPPORTED,
-                   "cuDNN %zu cannot plan %s: none of its engines repeats its results bit for bit",
-                   p.cudnn->get_version(), what);
+                   "cuDNN %zu cannot plan %s: none of its engines repeats its results bit for "
+                   "bit%s",
+                   p.cudnn->get_version(), what, nvrtc_hint());
 }
 
 wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph,

@@ -91,10 +91,16 @@ static bool is_path(const place *p)
     return p->variable && !strcmp(p->variable, "PATH");
 }
 
+/* The place that python3 names. It is asked only where earlier places have not what is wanted. */
+static bool is_python(const place *p)
+{
+    return p->variable && !strcmp(p->variable, "python3");
+}
+
 /* The absolute path that begins the place; NULL: its variable says none. */
 static const char *root_of(const place *p)
 {
-    if (p->variable && !strcmp(p->variable, "python3")) return wd_python_prefix();
+    if (is_python(p)) return wd_python_prefix();
     const char *root = p->variable ? getenv(p->variable) : "";
     return root && (!p->variable || root[0] == '/') ? root : NULL;
 }
@@ -162,7 +168,6 @@ static const place *preferred; /* of `places`; NULL: what the loader finds comes
 
 static void try_name(wd_cuda_found *out, const place *p, const char *name)
 {
-    if (p == places && preferred && try_place(out, preferred, name, open_file)) return;
     out->handle = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
     if (out->handle) snprintf(out->path, sizeof out->path, "%s", name);
     for (; p->below && !out->handle; p++) try_place(out, p, name, open_file);
@@ -172,12 +177,12 @@ static void note_places(wd_cuda_found *out, const place *p)
 {
     note(out, "the folders of LD_LIBRARY_PATH and of the system");
     for (; p->below; p++) {
-        if (is_path(p))
+        if (is_python(p))
+            note(out, "PREFIX%s of the python3 in PATH", p->below);
+        else if (is_path(p))
             note(out, "PREFIX%s for every PREFIX/bin in PATH", p->below);
         else if (root_of(p))
             note(out, "%s%s", root_of(p), p->below);
-        else if (!strcmp(p->variable, "python3"))
-            note(out, "the environment of python3 (there is none)");
         else if (p == places || strcmp(p->variable, p[-1].variable ? p[-1].variable : ""))
             note(out, "%s (not set)", p->variable);
     }
@@ -187,6 +192,8 @@ static void look(wd_cuda_found *out, const place *p, const char *const *name)
 {
     memset(out, 0, sizeof *out);
     note_places(out, p);
+    if (p == places && preferred)
+        for (int i = 0; name[i] && !out->handle; i++) try_place(out, preferred, name[i], open_file);
     for (; *name && !out->handle; name++) try_name(out, p, *name);
 }
 
