@@ -298,6 +298,7 @@ target_include_directories(wd_cuda_standin_libraries PRIVATE ${PROJECT_SOURCE_DI
 target_link_libraries(wd_cuda_standin_libraries PRIVATE wd_flags wandistiller)
 # A driver with which cuDNN plans and nothing runs.
 add_library(cuda_no_gpu MODULE ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/no_gpu.c)
+target_include_directories(cuda_no_gpu PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(cuda_no_gpu PRIVATE wd_flags)
 set_target_properties(cuda_no_gpu PROPERTIES PREFIX "" OUTPUT_NAME libcuda SUFFIX .so.1
                       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/no_gpu)

@@ -10,7 +10,7 @@
 #include "dev/cuda/attention_way.h"
 #include "dev/cuda/beside_work.h"
 #include "dev/cuda/conv_graph.h"
-#include "dev/cuda/lookup.h"
+#include "dev/cuda/api.h"
 
 typedef struct gpu {
     const char *name;
@@ -31,7 +31,6 @@ static const char properties[] =
     " \"supportCoopLaunch\": 1, \"smClockRateKHz\": 1980000, \"memClockRateKHz\": 3201000,"
     " \"l2CacheSize\": 62914560, \"deviceName\": \"%s\"}";
 
-static wd_cuda_api api;
 static wd_cudnn_target target;
 static const char *missing; /* why nothing can be planned */
 
@@ -52,10 +51,11 @@ static bool plan_for(const gpu *g)
            !cudnn->finalize(device);
 }
 
+/* As the program finds it, with cuBLASLt and NVRTC. */
 static void find_cudnn(void)
 {
-    static const char *const names[] = {"libcudnn.so.9", NULL};
-    wd_cuda_found found;
+    static char why[sizeof(((wd_err *)0)->message)];
+    const wd_cuda_api *api;
     wd_err err;
 #ifdef WD_SANITIZE
     missing = "sanitizers would report what NVIDIA's libraries do";
@@ -66,13 +66,12 @@ static void find_cudnn(void)
         missing = "the driver that does nothing was not built";
         return;
     }
-    wd_cuda_lookup(&found, names);
-    if (!found.handle) {
-        missing = "cuDNN 9 is not installed";
+    if (wd_cuda_api_need(&api, WD_CUDA_CUDNN, &err) != WD_OK) {
+        snprintf(why, sizeof why, "%s", err.message);
+        missing = why;
         return;
     }
-    wd_test_ok(wd_cuda_api_fill(&api, WD_CUDA_CUDNN, found.handle, found.path, &err), &err);
-    target = (wd_cudnn_target){.cudnn = &api.cudnn};
+    target = (wd_cudnn_target){.cudnn = &api->cudnn};
     if (!plan_for(&h200)) missing = "this cuDNN does not plan for a GPU that is only described";
 }
 
