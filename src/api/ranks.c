@@ -7,6 +7,7 @@
 
 #include "api/memory_report.h"
 #include "api/train_command.h"
+#include "core/cgroup.h"
 #include "core/log.h"
 #include "core/stop.h"
 #include "dev/device.h"
@@ -218,16 +219,25 @@ typedef struct cores {
     cpu_set_t set;
 } cores;
 
-/* Cores that ranks are bound to are theirs; where none is bound, all have the same, and Slurm may
- * have fewer for each. */
+/* The processors whose time the container or job may use; INT_MAX: no limit. */
+static int quota_cores(void)
+{
+    wd_cgroup_limits limits;
+    wd_cgroup_read(&limits, "");
+    return limits.processors;
+}
+
+/* Cores that ranks are bound to are theirs; where none is bound, all have the same, of which a
+ * quota may allow a part, and Slurm may have fewer for each. */
 static int64_t share_cores(const wd_comm *comm, const cores *all)
 {
     cpu_set_t together;
     CPU_ZERO(&together);
     for (int r = 0; r < comm->ranks; r++)
         if (all[r].host == comm->host) CPU_OR(&together, &together, &all[r].set);
-    const int own = CPU_COUNT(&all[comm->rank].set);
-    const int share = CPU_COUNT(&together) / comm->host_ranks;
+    const int own = CPU_COUNT(&all[comm->rank].set), quota = quota_cores();
+    const int used = CPU_COUNT(&together) < quota ? CPU_COUNT(&together) : quota;
+    const int share = used / comm->host_ranks;
     const int said = wd_launch_cores(comm->host_ranks);
     int threads = share < own ? share : own;
     if (said && said < threads) threads = said;
@@ -245,7 +255,8 @@ int64_t wd_threads_alone(int64_t wanted)
     cpu_set_t own;
     const int said = wd_launch_cores(1);
     if (is_said(wanted) || sched_getaffinity(0, sizeof own, &own)) return wanted;
-    return said < CPU_COUNT(&own) ? said : 0;
+    const int quota = quota_cores(), most = said && said < quota ? said : quota;
+    return most < CPU_COUNT(&own) ? most : 0;
 }
 
 /* Ranks tell one another what they have even where it is said: the environment of another host may

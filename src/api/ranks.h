@@ -21,12 +21,13 @@ wd_status wd_ranks_check(const wd_comm *comm, const wd_train_options *options, w
 void wd_ranks_close(wd_comm *comm); /* collective; NULL is allowed */
 
 /* The number of threads of a process without ranks: `wanted`, or, if that is 0 and OMP_NUM_THREADS
- * is not set, the number of cores that Slurm has allocated; 0: all cores that it may run on. */
+ * is not set, the number of cores that Slurm has allocated or the quota of a container
+ * (core/cgroup.h) pays for; 0: all cores that it may run on. */
 int64_t wd_threads_alone(int64_t wanted);
 
 /* The number of threads of a rank: `wanted`, or, if that is 0 and OMP_NUM_THREADS is not set, its
- * share of the cores that the ranks of its machine may use and Slurm has allocated, at least 1. For
- * a single rank it is wd_threads_alone. All ranks call it. */
+ * share of the cores that the ranks of its machine may use, that a quota pays for, and that Slurm
+ * has allocated, at least 1. For a single rank it is wd_threads_alone. All ranks call it. */
 int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted);
 
 /* Lets all ranks compute with the best kernels that each of them has, so that they get the same

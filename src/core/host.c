@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/cgroup.h"
+
 /* The number of `key` in a file of "key: number kB" lines; UINT64_MAX if it is missing. */
 static uint64_t kib_of(const char *path, const char *key)
 {
@@ -23,51 +25,25 @@ static uint64_t kib_of(const char *path, const char *key)
     return value;
 }
 
-/* The number that a file consists of; "max" and a missing file: UINT64_MAX. */
-static uint64_t number_in(const char *path)
+/* The smaller of a number of KiB, UINT64_MAX if it is not known, and of bytes. */
+static size_t smaller(uint64_t kib, uint64_t bytes)
 {
-    FILE *file = fopen(path, "r");
-    if (!file) return UINT64_MAX;
-    uint64_t value;
-    if (fscanf(file, "%" SCNu64, &value) != 1) value = UINT64_MAX;
-    fclose(file);
-    return value;
-}
-
-/* The number in `file` of the process's own cgroup (version 2); UINT64_MAX: there is none. */
-static uint64_t cgroup_number(const char *name)
-{
-    FILE *file = fopen("/proc/self/cgroup", "r");
-    if (!file) return UINT64_MAX;
-    char line[1024], group[1000] = "", path[1100];
-    while (fgets(line, sizeof line, file)) sscanf(line, "0::%999[^\n]", group);
-    fclose(file);
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", group, name);
-    return number_in(path);
-}
-
-/* Bytes that the cgroup still allows; UINT64_MAX: no limit. */
-static uint64_t cgroup_left(void)
-{
-    const uint64_t max = cgroup_number("memory.max");
-    if (max == UINT64_MAX) return max;
-    const uint64_t now = cgroup_number("memory.current");
-    return now == UINT64_MAX || now > max ? 0 : max - now;
+    const uint64_t of_host = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
+    return (size_t)(of_host < bytes ? of_host : bytes);
 }
 
 size_t wd_host_memory_total(void)
 {
-    const uint64_t kib = kib_of("/proc/meminfo", "MemTotal"), max = cgroup_number("memory.max");
-    const uint64_t bytes = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
-    return (size_t)(max < bytes ? max : bytes);
+    wd_cgroup_limits limits;
+    wd_cgroup_read(&limits, "");
+    return smaller(kib_of("/proc/meminfo", "MemTotal"), limits.memory);
 }
 
 size_t wd_host_memory_available(void)
 {
-    uint64_t kib = kib_of("/proc/meminfo", "MemAvailable");
-    uint64_t bytes = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
-    uint64_t left = cgroup_left();
-    return (size_t)(left < bytes ? left : bytes);
+    wd_cgroup_limits limits;
+    wd_cgroup_read(&limits, "");
+    return smaller(kib_of("/proc/meminfo", "MemAvailable"), limits.memory_left);
 }
 
 /* Resident memory without mapped files, in KiB. */

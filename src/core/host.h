@@ -5,11 +5,11 @@
 #include <stddef.h>
 
 /* Bytes that this process can still allocate: MemAvailable of the kernel, or less where a cgroup
- * allows less. SIZE_MAX: neither is known. */
+ * (core/cgroup.h) allows less. SIZE_MAX: neither is known. */
 size_t wd_host_memory_available(void);
 
-/* Bytes of all memory of the host, or the limit of the process's cgroup if that is less. SIZE_MAX:
- * neither is known. */
+/* Bytes of all memory of the host, or the smallest limit of the process's cgroups if that is less.
+ * SIZE_MAX: neither is known. */
 size_t wd_host_memory_total(void);
 
 /* Resident bytes of this process without mapped files: its anonymous memory, and its part of shared
