@@ -70,8 +70,7 @@ static uint64_t droppable(const char *folder, const char *const key[4])
     return sum;
 }
 
-static void limit_memory(wd_cgroup_limits *limits, uint64_t most, uint64_t used,
-                         uint64_t droppable)
+static void limit_memory(wd_cgroup_limits *limits, uint64_t most, uint64_t used, uint64_t droppable)
 {
     if (most == UINT64_MAX) return;
     const uint64_t left = used == UINT64_MAX ? 0 : less(most, less(used, droppable));

@@ -137,10 +137,8 @@ static void damaged_lines_limit_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_groups_are_no_limit),
-        cmocka_unit_test(a_group_above_limits),
-        cmocka_unit_test(clean_page_cache_is_free),
-        cmocka_unit_test(version_1_is_read),
+        cmocka_unit_test(no_groups_are_no_limit),      cmocka_unit_test(a_group_above_limits),
+        cmocka_unit_test(clean_page_cache_is_free),    cmocka_unit_test(version_1_is_read),
         cmocka_unit_test(damaged_lines_limit_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

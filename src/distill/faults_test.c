@@ -137,6 +137,29 @@ static void rows_and_records_are_whole(void **state)
     assert_true(r.failed > ROWS);
 }
 
+/* As a read of a broken disk fails: rows that are there must not be taken for missing and cut off.
+ */
+static void rows_that_cannot_be_read_are_kept(void **state)
+{
+    (void)state;
+    wd_err err;
+    rows r = {0};
+    wd_metrics *metrics;
+    size_t bytes, kept_bytes;
+    snprintf(r.folder, sizeof r.folder, "%s/unreadable", wd_test_folder());
+    wd_test_ok(wd_folder_make(r.folder, &err), &err);
+    wd_test_ok(attempt_rows(&r, &err), &err);
+    char *whole = read_file(r.folder, "metrics.jsonl", &bytes);
+    wd_fault_arm(WD_FAULT_read, WD_FAULT_ONCE, 1, "metrics.jsonl");
+    const wd_status status = wd_metrics_open(&metrics, r.folder, ROWS, &err);
+    wd_fault_disarm();
+    wd_test_refused(status, &err, WD_IO, "metrics.jsonl: cannot be read: Input/output error");
+    char *kept = read_file(r.folder, "metrics.jsonl", &kept_bytes);
+    assert_string_equal(kept, whole);
+    wd_free(kept);
+    wd_free(whole);
+}
+
 /* ---- a run ---- */
 
 static int warnings;
@@ -237,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_and_records_are_whole),
+        cmocka_unit_test(rows_that_cannot_be_read_are_kept),
         cmocka_unit_test(training_goes_on_without_metrics_and_sheets),
         cmocka_unit_test(a_checkpoint_that_cannot_be_written_ends_the_run),
     };

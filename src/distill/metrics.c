@@ -14,6 +14,8 @@
 #include "distill/tensorboard.h"
 #include "io/append.h"
 
+enum { CHUNK_BYTES = 16 << 10 }; /* many times the longest row */
+
 struct wd_metrics {
     wd_append rows;
     wd_tensorboard *board;
@@ -26,33 +28,42 @@ static int64_t step_of(const char *line)
     return sscanf(line, "{\"step\": %" SCNd64 ",", &step) == 1 ? step : -1;
 }
 
-/* Cuts the file behind the last whole line of a step up to `resume_step`. What a kill left of a
- * line goes, too. */
-static wd_status cut_back(const char *path, int64_t resume_step, wd_err *err)
+/* Adds to *keep the bytes of the chunk's first whole lines of steps up to `resume_step`; returns
+ * where the rest begins. *ended is set by another line. */
+static char *keep_lines(int64_t *keep, bool *ended, char *chunk, size_t bytes, int64_t resume_step)
 {
-    wd_status status = WD_OK;
-    char *line = NULL;
-    size_t capacity = 0;
-    off_t keep = 0;
-    FILE *file = fopen(path, "r");
-    if (!file && errno == ENOENT) return WD_OK;
-    if (!file) return wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));
-    ssize_t length;
-    while ((length = getline(&line, &capacity, file)) > 0) {
-        int64_t step = step_of(line);
-        if (line[length - 1] != '\n' || step < 0 || step > resume_step) break;
-        keep += length;
+    char *line = chunk, *end;
+    while (!*ended && (end = memchr(line, '\n', bytes - (size_t)(line - chunk)))) {
+        *end = '\0';
+        const int64_t step = step_of(line);
+        *ended = step < 0 || step > resume_step;
+        if (!*ended) *keep += end + 1 - line;
+        if (!*ended) line = end + 1;
     }
-    /* what could not be read is not there to be cut off */
-    if (length < 0 && !feof(file))
-        status = wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));
-    fclose(file);
-    free(line); /* getline's own */
-    if (status == WD_OK && truncate(path, keep)) {
-        status = wd_fail(err, WD_IO, "%s: cannot be cut back to step %" PRId64 ": %s", path,
-                         resume_step, strerror(errno));
+    return line;
+}
+
+/* Cuts the file behind the last whole line of a step up to `resume_step`. What a kill left of a
+ * line goes, too, and a line that is longer than any of ours. What could not be read is not there
+ * to be cut off. */
+static wd_status cut_back(wd_append *rows, int64_t resume_step, wd_err *err)
+{
+    char chunk[CHUNK_BYTES];
+    size_t held = 0;
+    int64_t keep = 0;
+    bool ended = false;
+    while (!ended && held < CHUNK_BYTES) {
+        const ssize_t n = read(rows->fd, chunk + held, CHUNK_BYTES - held);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return wd_fail(err, WD_IO, "%s: cannot be read: %s", rows->path, strerror(errno));
+        if (n == 0) break;
+        held += (size_t)n;
+        const char *rest = keep_lines(&keep, &ended, chunk, held, resume_step);
+        held -= (size_t)(rest - chunk);
+        memmove(chunk, rest, held);
     }
-    return status;
+    return wd_append_cut(rows, keep, err);
 }
 
 wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err)
@@ -63,8 +74,8 @@ wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_s
     WD_TRY(wd_path_join(path, folder, "metrics.jsonl", err));
     WD_TRY(wd_alloc((void **)&metrics, 1, sizeof *metrics, "metrics", err));
     metrics->rows.fd = -1;
-    WD_TRY_OUT(cut_back(path, resume_step, err));
     WD_TRY_OUT(wd_append_open(&metrics->rows, path, err));
+    WD_TRY_OUT(cut_back(&metrics->rows, resume_step, err));
     WD_TRY_OUT(wd_tensorboard_open(&metrics->board, folder, resume_step + 1, err));
 out:
     if (status == WD_OK)

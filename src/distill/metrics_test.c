@@ -1,6 +1,7 @@
 /* metrics.jsonl is cut back on resume. */
 #include "testing.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "distill/metrics.h"
@@ -86,20 +87,68 @@ static void test_unwritable(void **state)
     assert_non_null(strstr(err.message, "/dev/null/x"));
 }
 
-/* The first read of /proc/self/mem fails with EIO, as a read of a broken disk does: rows that are
- * there must not be taken for missing and cut off. */
-static void test_unreadable(void **state)
+static void is_refused(const char *name, const char *expected)
 {
-    (void)state;
     wd_err err;
     wd_metrics *metrics;
-    char folder[WD_PATH_MAX], path[WD_PATH_MAX];
-    wd_test_ok(wd_path_join(folder, wd_test_folder(), "unreadable", &err), &err);
+    char folder[WD_PATH_MAX];
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), name, &err), &err);
+    wd_test_refused(wd_metrics_open(&metrics, folder, 4, &err), &err, WD_IO, expected);
+}
+
+/* The path of metrics.jsonl in a new folder. */
+static const char *new_place(const char *name)
+{
+    static char path[WD_PATH_MAX];
+    wd_err err;
+    char folder[WD_PATH_MAX];
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), name, &err), &err);
     wd_test_ok(wd_folder_make(folder, &err), &err);
     wd_test_ok(wd_path_join(path, folder, "metrics.jsonl", &err), &err);
-    assert_int_equal(symlink("/proc/self/mem", path), 0);
-    wd_test_refused(wd_metrics_open(&metrics, folder, 4, &err), &err, WD_IO,
-                    "metrics.jsonl: cannot be read: Input/output error");
+    return path;
+}
+
+/* What somebody else put there is neither emptied nor waited for. */
+static void test_not_ours(void **state)
+{
+    (void)state;
+    char victim[WD_PATH_MAX], *text;
+    size_t bytes;
+    wd_err err;
+    wd_test_ok(wd_path_join(victim, wd_test_folder(), "victim", &err), &err);
+    wd_test_ok(wd_file_write(victim, "mine\n", 5, &err), &err);
+    assert_int_equal(symlink(victim, new_place("link")), 0);
+    is_refused("link", "metrics.jsonl: expected a file, found a symbolic link");
+    wd_test_ok(wd_file_read(&text, &bytes, victim, 100, &err), &err);
+    assert_string_equal(text, "mine\n");
+    wd_free(text);
+    assert_int_equal(mkfifo(new_place("pipe"), 0600), 0);
+    is_refused("pipe", "metrics.jsonl: expected a file, found a device or pipe");
+}
+
+/* Lines of any length that are not ours are cut off, and ours around the border of what is read at
+ * a time are kept. */
+static void test_long_files(void **state)
+{
+    (void)state;
+    enum { ROWS = 300, MORE = 40000 };
+    wd_err err;
+    size_t whole_bytes, bytes;
+    char folder[WD_PATH_MAX];
+    const char *path = new_place("long");
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), "long", &err), &err);
+    write_rows(folder, 0, ROWS);
+    char *whole = read_all(folder, "metrics.jsonl", &whole_bytes);
+    assert_true(whole_bytes > 32 << 10);
+    FILE *file = fopen(path, "a");
+    for (int i = 0; i < MORE; i++) fputc('x', file);
+    fprintf(file, "\n{\"step\": 1, \"loss\": 1}\n");
+    fclose(file);
+    write_rows(folder, ROWS, ROWS);
+    char *kept = read_all(folder, "metrics.jsonl", &bytes);
+    assert_string_equal(kept, whole);
+    wd_free(kept);
+    wd_free(whole);
 }
 
 int main(void)
@@ -107,7 +156,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_not_ours),
+        cmocka_unit_test(test_long_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,19 +14,45 @@ static wd_status fail(const wd_append *append, wd_err *err)
     return wd_fail(err, WD_IO, "%s: cannot be written: %s", append->path, strerror(errno));
 }
 
+/* Refuses what is no file: writing to a FIFO would wait for a reader. */
+static wd_status check_kind(const wd_append *append, const struct stat *file, wd_err *err)
+{
+    if (S_ISREG(file->st_mode)) return WD_OK;
+    return wd_fail(err, WD_IO, "%s: expected a file, found a device or pipe: move it away",
+                   append->path);
+}
+
+/* Links are not followed: their target is not of this run. */
+static wd_status cannot_open(const wd_append *append, wd_err *err)
+{
+    if (errno == ELOOP)
+        return wd_fail(err, WD_IO, "%s: expected a file, found a symbolic link: move it away",
+                       append->path);
+    return fail(append, err);
+}
+
 wd_status wd_append_open(wd_append *out, const char *path, wd_err *err)
 {
     struct stat file;
     *out = (wd_append){.fd = -1};
     snprintf(out->path, sizeof out->path, "%s", path);
-    out->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (out->fd < 0) return fail(out, err);
-    if (fstat(out->fd, &file)) {
-        const wd_status status = fail(out, err);
+    out->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (out->fd < 0) return cannot_open(out, err);
+    wd_status status = fstat(out->fd, &file) ? fail(out, err) : check_kind(out, &file, err);
+    if (status != WD_OK) {
         wd_append_close(out);
         return status;
     }
     out->bytes = file.st_size;
+    return WD_OK;
+}
+
+wd_status wd_append_cut(wd_append *append, int64_t bytes, wd_err *err)
+{
+    if (bytes != append->bytes && ftruncate(append->fd, bytes))
+        return wd_fail(err, WD_IO, "%s: cannot be cut back to %" PRId64 " bytes: %s", append->path,
+                       bytes, strerror(errno));
+    append->bytes = bytes;
     return WD_OK;
 }
 

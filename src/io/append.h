@@ -12,9 +12,13 @@ typedef struct wd_append {
     char path[WD_PATH_MAX];
 } wd_append;
 
-/* Opens `path` to append to its content; creates it if it is missing. *out needs no close after a
- * failure. */
+/* Opens `path` to append to its content; creates it if it is missing. A symbolic link and
+ * what is no file are refused with WD_IO. The descriptor may be read, too: its position is the
+ * file's begin. *out needs no close after a failure. */
 wd_status wd_append_open(wd_append *out, const char *path, wd_err *err);
+
+/* Cuts the file back to its first `bytes` bytes, which end with a whole record. */
+wd_status wd_append_cut(wd_append *append, int64_t bytes, wd_err *err);
 void wd_append_close(wd_append *append);
 
 /* Writes one record. After a failure the caller may try the next record: the disk may have free

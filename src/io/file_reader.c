@@ -69,7 +69,7 @@ static wd_status find(open_file **out, wd_file_reader *reader, const char *path,
                      "a file reader", err));
     open_file *file = &reader->file[reader->files];
     WD_TRY(wd_copy_text(&file->path, path, err));
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     file->direct = -1;
     file->tried = false;
     if (file->fd < 0) {

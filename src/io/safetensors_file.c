@@ -59,7 +59,8 @@ static wd_status map_file(wd_safetensors_file *file, wd_err *err)
                     "or a download that failed?)",
                     path, (long long)info.st_size);
     } else {
-        void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        /* private, since some file systems (FUSE, network) have no shared maps */
+        void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (map == MAP_FAILED) {
             status = wd_fail(err, errno == ENOMEM ? WD_OUT_OF_MEMORY : WD_IO,
                              "%s: cannot be mapped (%lld bytes): %s", path, (long long)info.st_size,

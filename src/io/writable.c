@@ -1,21 +1,61 @@
 /* Checks before writing: see io/writable.h. */
 #include "io/writable.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "io/file.h"
 
-static wd_status try_beside(const char *path, const char *option, wd_err *err)
+/* Whether the file's content can be mapped, as weights and encoded prompts are read. */
+static wd_status try_map(const char *path, wd_err *err)
+{
+    wd_status status = WD_OK;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    void *map = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        status = wd_fail(err, WD_IO,
+                         "%s: a file was written there, but cannot be read back by mmap: %s; "
+                         "choose a folder on another file system",
+                         path, strerror(errno));
+    else
+        munmap(map, 1);
+    if (fd >= 0) close(fd);
+    return status;
+}
+
+/* Does what saving does: writes a new file beside `path`, flushes it, gives it another name, and
+ * maps it. Some network file systems and those of FUSE refuse one of these. */
+static wd_status try_all(const char *path, wd_err *err)
 {
     int fd;
-    char temporary[WD_PATH_MAX];
-    const wd_status status = wd_file_temporary(&fd, temporary, path, err);
-    if (status != WD_OK) return wd_fail_in(err, "%s", option);
+    char temporary[WD_PATH_MAX], renamed[WD_PATH_MAX];
+    WD_TRY(wd_file_temporary(&fd, temporary, path, err));
+    const bool written = write(fd, "", 1) == 1;
+    const int cause = errno;
     close(fd);
-    wd_file_abandon(temporary);
-    return WD_OK;
+    wd_status status = WD_OK;
+    if (!written)
+        status = wd_fail(err, WD_IO, "%s: cannot be written: %s", temporary, strerror(cause));
+    else if (snprintf(renamed, sizeof renamed, "%s.tmp", temporary) >= (int)sizeof renamed)
+        status = wd_fail(err, WD_INVALID_ARGUMENT, "%.400s...: path is too long", path);
+    if (status != WD_OK) {
+        wd_file_abandon(temporary);
+        return status;
+    }
+    WD_TRY(wd_file_commit(temporary, renamed, err));
+    status = try_map(renamed, err);
+    wd_file_abandon(renamed);
+    return status;
+}
+
+static wd_status try_beside(const char *path, const char *option, wd_err *err)
+{
+    const wd_status status = try_all(path, err);
+    return status == WD_OK ? WD_OK : wd_fail_in(err, "%s", option);
 }
 
 wd_status wd_file_check_writable(const char *path, const char *option, wd_err *err)

@@ -5,8 +5,9 @@
 
 #include "core/error.h"
 
-/* Checks that the file `path` can be created or replaced, by creating and removing an empty file in
- * its folder. Errors name `option`: "--trace". */
+/* Checks that the file `path` can be created or replaced, by doing so with a small file beside it,
+ * which is removed again: it is written, flushed, renamed and mapped. Errors name `option`:
+ * "--trace". */
 wd_status wd_file_check_writable(const char *path, const char *option, wd_err *err);
 
 /* Checks that files can be created in the folder `path`. If the folder does not exist yet, its

@@ -2,8 +2,33 @@
 #include "io/writable.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <sys/mman.h>
 
 #include "testing.h"
+
+/* What the file system refuses, as some of FUSE and of the network do. The test is linked with
+ * -Wl,--wrap for these calls. */
+static bool renames = true, maps = true, maps_shared = true;
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    if (renames) return __real_rename(from, to);
+    errno = ENOSYS;
+    return -1;
+}
+
+void *__real_mmap(void *at, size_t bytes, int access, int kind, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int access, int kind, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int access, int kind, int fd, off_t offset)
+{
+    if (fd < 0 || (kind & MAP_SHARED ? maps_shared : maps))
+        return __real_mmap(at, bytes, access, kind, fd, offset);
+    errno = ENODEV;
+    return MAP_FAILED;
+}
 
 static const char *below(const char *name)
 {
@@ -56,11 +81,49 @@ static void says_no(void **state)
                     WD_NOT_FOUND, "--out: /proc/wandistiller: cannot be written");
 }
 
+static void other_file_systems(void **state)
+{
+    (void)state;
+    wd_err err;
+    const char *folder = wd_test_folder();
+    const int before = entries(folder);
+    maps_shared = false;
+    wd_test_ok(wd_folder_check_writable(folder, "--output_dir", &err), &err);
+    maps = false;
+    wd_test_refused(wd_folder_check_writable(folder, "--output_dir", &err), &err, WD_IO,
+                    "cannot be read back by mmap: No such device");
+    maps = maps_shared = true;
+    renames = false;
+    wd_test_refused(wd_folder_check_writable(folder, "--output_dir", &err), &err, WD_IO,
+                    "--output_dir: ");
+    renames = true;
+    assert_int_equal(entries(folder), before);
+}
+
+/* Weights are read where there are no shared maps. */
+static void tensors_need_no_shared_map(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_safetensors *set;
+    const char *path = below("x.safetensors");
+    static const char header[] = "\74\0\0\0\0\0\0\0{\"x\": {\"dtype\": \"U8\", "
+                                 "\"shape\": [0], \"data_offsets\": [0, 0]}}";
+    wd_test_ok(wd_file_write(path, header, sizeof header - 1, &err), &err);
+    maps_shared = false;
+    wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+    maps_shared = true;
+    assert_non_null(wd_safetensors_find(set, "x"));
+    wd_safetensors_close(set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_yes_and_leaves_nothing),
         cmocka_unit_test(says_no),
+        cmocka_unit_test(other_file_systems),
+        cmocka_unit_test(tensors_need_no_shared_map),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

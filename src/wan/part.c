@@ -2,8 +2,10 @@
 #include "wan/part.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "core/plain.h"
@@ -49,9 +51,10 @@ static wd_status refuse_other_formats(const char *path, wd_component component, 
     static const char *const torch[] = {".pth", ".pt", ".bin", ".ckpt"};
     char begin[4] = "";
     bool is_torch = false;
-    FILE *file = fopen(path, "rb");
-    const size_t got = file ? fread(begin, 1, sizeof begin, file) : 0;
-    if (file) fclose(file);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    const ssize_t read_bytes = fd < 0 ? 0 : pread(fd, begin, sizeof begin, 0);
+    const size_t got = read_bytes > 0 ? (size_t)read_bytes : 0;
+    if (fd >= 0) close(fd);
     if (got && ends_with(path, ".gguf") && (got < sizeof begin || memcmp(begin, "GGUF", 4)))
         return wd_fail(err, WD_BAD_FORMAT,
                        "%s: is named as a GGUF file, but does not begin with \"GGUF\" (damaged, or "
