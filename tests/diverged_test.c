@@ -1,5 +1,5 @@
-/* Runs of a teacher that is not finite: they end with the exit code of that, name what is not, and
- * write neither checkpoint nor student. */
+/* Runs of a teacher that is not finite: they end with the exit code of that and name what is not.
+ */
 #include "runs.h"
 
 #include "teacher_copy.h"
@@ -24,13 +24,13 @@ static void spoil(const char *path)
     close(fd);
 }
 
-/* A copy of the teacher, one of whose experts has NaN among its weights. */
-static const char *teacher_with_nan(const char *expert)
+/* A copy of the teacher, one of whose parts has NaN among its weights. */
+static const char *teacher_with_nan(const char *part)
 {
     static char model[WD_PATH_MAX];
     char file[128];
-    snprintf(file, sizeof file, "%s/diffusion_pytorch_model.safetensors", expert);
-    wd_test_copy_teacher(model, expert);
+    snprintf(file, sizeof file, "%s/diffusion_pytorch_model.safetensors", part);
+    wd_test_copy_teacher(model, part);
     spoil(wd_test_in(model, file));
     return model;
 }
@@ -52,10 +52,26 @@ static void a_teacher_that_is_not_finite_is_named(void **state)
     assert_false(wd_path_exists(wd_test_path("of-nan/checkpoints")));
 }
 
+/* A VAE is used for sheets alone: the student is trained and saved, and no black sheet is. */
+static void a_vae_that_is_not_finite_is_named(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("of-nan-vae");
+    wd_program_run(&program, RUN(out), "--save_samples", "true", "--sample_interval", "4",
+                   "--sample_steps", "1", "--teacher_path", teacher_with_nan("vae"));
+    wd_program_refused(&program, WD_NOT_FINITE, "vae: pixels of picture 1: expected finite");
+    assert_non_null(strstr(program.err, "training goes on without this sheet of samples"));
+    assert_true(wd_path_exists(wd_test_path("of-nan-vae/model_index.json")));
+    assert_true(wd_path_exists(wd_test_path("of-nan-vae/checkpoints/step-00000008")));
+    assert_false(wd_path_exists(wd_test_path("of-nan-vae/samples/step-00000004.png")));
+    assert_false(wd_path_exists(wd_test_path("of-nan-vae/samples/step-00000008.png")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_teacher_that_is_not_finite_is_named),
+        cmocka_unit_test(a_vae_that_is_not_finite_is_named),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -183,12 +183,67 @@ static void every_command_takes_them(void **state)
     unsetenv("TMPDIR");
 }
 
+/* Ends a job by the signal after its first picture. */
+static void end_by(int number, const char *out)
+{
+    char first[WD_PATH_MAX];
+    wd_err err;
+    const char *arguments[] = {"sample",
+                               "--model",
+                               tiny,
+                               "--prompts",
+                               WD_SOURCE_DIR "/models/wan-tiny/prompts.txt",
+                               "--steps",
+                               "100",
+                               "--teacher_lora",
+                               high,
+                               "--batch_size",
+                               "1",
+                               "--height",
+                               "32",
+                               "--width",
+                               "32",
+                               "--device",
+                               "cpu",
+                               "--out",
+                               out,
+                               NULL};
+    wd_test_ok(wd_path_join(first, out, "0000.png", &err), &err);
+    const pid_t pid = wd_program_start(arguments);
+    while (!wd_path_exists(first) && kill(pid, 0) == 0) usleep(1000);
+    assert_int_equal(kill(pid, number), 0);
+    wd_program_wait(&program, pid);
+}
+
+/* A job that is asked to end removes the merged weights, and the job after one that was killed
+ * removes those of that one. */
+static void no_signal_leaves_merged_weights(void **state)
+{
+    (void)state;
+    char temporary[512];
+    wd_err err;
+    snprintf(temporary, sizeof temporary, "%s", wd_test_path("tmp-signals"));
+    wd_test_ok(wd_folder_make(temporary, &err), &err);
+    setenv("TMPDIR", temporary, 1);
+    end_by(SIGTERM, wd_test_path("by-term"));
+    assert_int_equal(program.code, WD_INTERRUPTED);
+    assert_false(has_temporary_folder(temporary));
+    end_by(SIGKILL, wd_test_path("by-kill"));
+    assert_true(has_temporary_folder(temporary));
+    wd_program_run(&program, "sample", SAMPLE, "--teacher_lora", high, "--out",
+                   wd_test_path("e.png"));
+    wd_program_succeeded(&program);
+    assert_false(has_temporary_folder(temporary));
+    unsetenv("TMPDIR");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_students_bits),
         cmocka_unit_test(converted_back),
         cmocka_unit_test(every_command_takes_them),
+        cmocka_unit_test(no_signal_leaves_merged_weights),
     };
     return cmocka_run_group_tests(tests, make_files, NULL);
 }

@@ -116,6 +116,39 @@ static void what_cannot_be_is_refused_by_name(void **state)
     wd_program_refused(&program, WD_NOT_FOUND, "transformer");
 }
 
+/* A picture is written when it is drawn, so that a signal takes none of the earlier ones away. */
+static void a_stopped_job_keeps_its_pictures(void **state)
+{
+    (void)state;
+    char first[WD_PATH_MAX];
+    wd_err err;
+    wd_image image;
+    const char *out = wd_test_path("stopped");
+    const char *arguments[] = {"sample",
+                               "--model",
+                               model,
+                               "--prompts",
+                               WD_SOURCE_DIR "/models/wan-tiny/prompts.txt",
+                               "--steps",
+                               "100",
+                               "--batch_size",
+                               "1",
+                               "--out",
+                               out,
+                               "--device",
+                               wd_test_device(),
+                               NULL};
+    wd_test_ok(wd_path_join(first, out, "0000.png", &err), &err);
+    const pid_t pid = wd_program_start(arguments);
+    while (!wd_path_exists(first) && kill(pid, 0) == 0) usleep(1000);
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    wd_program_wait(&program, pid);
+    wd_program_refused(&program, WD_INTERRUPTED, "stopped on request");
+    assert_non_null(strstr(program.err, "pictures were drawn, and are in "));
+    wd_test_ok(wd_png_read(&image, first, &err), &err);
+    wd_image_close(&image);
+}
+
 int main(void)
 {
     wd_path_join(model, wd_test_source(), "models/wan-tiny", NULL);
@@ -125,6 +158,7 @@ int main(void)
         cmocka_unit_test(pictures_depend_on_the_seed_only),
         cmocka_unit_test(one_prompt_may_be_one_file),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
+        cmocka_unit_test(a_stopped_job_keeps_its_pictures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ wd_status wd_convert(const wd_convert_options *options, wd_err *err)
     const bool given = options->dtype && wd_dtype_parse(&dtype, options->dtype);
     const bool second = !strcmp(options->component, "transformer_2");
     if (given) WD_TRY(check_dtype(options, dtype, err));
-    wd_merged merged = {""};
+    wd_merged merged = {0};
     wd_status status;
     if (!strcmp(options->to, "diffusers"))
         status = to_diffusers(&merged, options, second, given ? &dtype : NULL, err);

@@ -172,7 +172,7 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
 {
     wd_run run;
     wd_pipeline pipeline;
-    wd_merged merged = {""};
+    wd_merged merged = {0};
     wd_safetensors *in = NULL;
     const wd_pipeline_parts parts = WD_PARTS_OF(options);
     WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->device, options->num_threads, err));

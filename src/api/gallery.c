@@ -11,7 +11,7 @@
 #include "io/sheet.h"
 #include "io/writable.h"
 
-enum { SHEET_PICTURES_MAX = 64, PAIR_COLUMNS_MAX = 8 };
+enum { PAIR_COLUMNS_MAX = 8 };
 
 static bool ends_with(const char *path, const char *ending)
 {
@@ -42,6 +42,75 @@ wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err)
     return wd_file_check_writable(path, "--out", err);
 }
 
+static wd_status write_sheet(const char *path, const wd_sheet *sheet, wd_err *err)
+{
+    wd_image image = {0};
+    WD_TRY(wd_sheet_draw(&image, sheet, err));
+    const wd_status status = wd_png_write(path, image.rgb, image.height, image.width, err);
+    wd_image_close(&image);
+    return status;
+}
+
+/* ---- one after another ---- */
+
+static wd_status add_one(wd_gallery *g, const float *image, wd_err *err)
+{
+    char name[32], path[WD_PATH_MAX];
+    void *rgb;
+    wd_status status;
+    snprintf(name, sizeof name, "%04lld.png", (long long)g->written);
+    WD_TRY(is_file(g->path) ? wd_path_join(path, "", g->path, err)
+                            : wd_path_join(path, g->path, name, err));
+    WD_TRY(wd_alloc(&rgb, (size_t)(g->height * g->width), 3, "a picture", err));
+    wd_png_from_unit(rgb, image, g->height, g->width);
+    status = wd_png_write(path, rgb, g->height, g->width, err);
+    if (status == WD_OK && g->written < WD_GALLERY_SHEET_MAX)
+        g->shown[g->written] = rgb;
+    else
+        wd_free(rgb);
+    g->written += status == WD_OK;
+    return status;
+}
+
+wd_status wd_gallery_add(wd_gallery *g, const float *image, int64_t count, wd_err *err)
+{
+    if (!is_file(g->path)) WD_TRY(wd_folder_make(g->path, err));
+    for (int64_t i = 0; i < count; i++)
+        WD_TRY(add_one(g, image + i * 3 * g->height * g->width, err));
+    return WD_OK;
+}
+
+/* The sheet is nearly square; its last row may have empty cells. */
+wd_status wd_gallery_finish(const wd_gallery *g, wd_err *err)
+{
+    const uint8_t *shown[WD_GALLERY_SHEET_MAX] = {0};
+    const char *labels[WD_GALLERY_SHEET_MAX] = {0};
+    char path[WD_PATH_MAX];
+    const int64_t n = g->written < WD_GALLERY_SHEET_MAX ? g->written : WD_GALLERY_SHEET_MAX;
+    const int64_t columns = (int64_t)ceil(sqrt((double)n));
+    if (is_file(g->path) || !n) return WD_OK;
+    for (int64_t i = 0; i < n; i++) {
+        shown[i] = g->shown[i];
+        labels[i] = g->prompt[i];
+    }
+    const wd_sheet sheet = {.rows = (n + columns - 1) / columns,
+                            .columns = columns,
+                            .height = g->height,
+                            .width = g->width,
+                            .pictures = shown,
+                            .labels = labels};
+    WD_TRY(wd_path_join(path, g->path, "contact-sheet.png", err));
+    return write_sheet(path, &sheet, err);
+}
+
+void wd_gallery_close(wd_gallery *gallery)
+{
+    for (int i = 0; i < WD_GALLERY_SHEET_MAX; i++) wd_free(gallery->shown[i]);
+    *gallery = (wd_gallery){0};
+}
+
+/* ---- a pair ---- */
+
 /* Converts pictures to bytes in one block: *pictures[i] = rgb [height, width, 3]. */
 static wd_status to_bytes(uint8_t **block, const uint8_t ***pictures, const float *image,
                           int64_t count, int64_t height, int64_t width, wd_err *err)
@@ -55,65 +124,6 @@ static wd_status to_bytes(uint8_t **block, const uint8_t ***pictures, const floa
         (*pictures)[i] = rgb;
     }
     return WD_OK;
-}
-
-static wd_status write_sheet(const char *path, const wd_sheet *sheet, wd_err *err)
-{
-    wd_image image = {0};
-    WD_TRY(wd_sheet_draw(&image, sheet, err));
-    const wd_status status = wd_png_write(path, image.rgb, image.height, image.width, err);
-    wd_image_close(&image);
-    return status;
-}
-
-/* Writes the contact sheet, which is nearly square. The last row may have empty cells. */
-static wd_status write_contact_sheet(const char *folder, const uint8_t *const *pictures,
-                                     int64_t count, int64_t height, int64_t width,
-                                     const char *const *prompt, wd_err *err)
-{
-    const uint8_t *shown[SHEET_PICTURES_MAX] = {0};
-    const char *labels[SHEET_PICTURES_MAX] = {0};
-    char path[WD_PATH_MAX];
-    const int64_t n = count < SHEET_PICTURES_MAX ? count : SHEET_PICTURES_MAX;
-    const int64_t columns = (int64_t)ceil(sqrt((double)n));
-    for (int64_t i = 0; i < n; i++) {
-        shown[i] = pictures[i];
-        labels[i] = prompt[i];
-    }
-    const wd_sheet sheet = {.rows = (n + columns - 1) / columns,
-                            .columns = columns,
-                            .height = height,
-                            .width = width,
-                            .pictures = shown,
-                            .labels = labels};
-    WD_TRY(wd_path_join(path, folder, "contact-sheet.png", err));
-    return write_sheet(path, &sheet, err);
-}
-
-wd_status wd_gallery_write(const char *path, const float *image, int64_t count, int64_t height,
-                           int64_t width, const char *const *prompt, wd_err *err)
-{
-    const bool one = is_file(path);
-    uint8_t *block = NULL;
-    const uint8_t **pictures = NULL;
-    wd_status status;
-    WD_TRY_OUT(to_bytes(&block, &pictures, image, count, height, width, err));
-    if (one) {
-        status = wd_png_write(path, pictures[0], height, width, err);
-        goto out;
-    }
-    WD_TRY_OUT(wd_folder_make(path, err));
-    for (int64_t i = 0; i < count; i++) {
-        char name[32], file[WD_PATH_MAX];
-        snprintf(name, sizeof name, "%04lld.png", (long long)i);
-        WD_TRY_OUT(wd_path_join(file, path, name, err));
-        WD_TRY_OUT(wd_png_write(file, pictures[i], height, width, err));
-    }
-    status = write_contact_sheet(path, pictures, count, height, width, prompt, err);
-out:
-    wd_free((void *)pictures);
-    wd_free(block);
-    return status;
 }
 
 wd_status wd_gallery_write_pair(const char *path, const float *upper, const float *lower,

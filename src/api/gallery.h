@@ -8,14 +8,27 @@
  * folder, which is created if it is missing. Call it before pictures are computed. */
 wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err);
 
-/* Writes image [count, 3, height, width] fp32 in [0, 1]. If `path` is a folder, which is created if
- * it is missing, it gets 0000.png, 0001.png, ... and contact-sheet.png with the prompts below the
- * pictures; a .png path gets the only picture. */
-wd_status wd_gallery_write(const char *path, const float *image, int64_t count, int64_t height,
-                           int64_t width, const char *const *prompt, wd_err *err);
+enum { WD_GALLERY_SHEET_MAX = 64 }; /* pictures on the contact sheet */
 
-/* Writes a sheet of two rows, such as teacher and student: `upper` and `lower` have the layout of
- * `image` above, `titles` [2] are at the left, the prompts below the lower row. */
+/* Pictures that are written one after another. */
+typedef struct wd_gallery {
+    const char *path;          /* borrowed: a folder, or a .png file for the only picture */
+    const char *const *prompt; /* [count] borrowed */
+    int64_t count, written;
+    int64_t height, width;                /* in pixels */
+    uint8_t *shown[WD_GALLERY_SHEET_MAX]; /* rgb [height, width, 3] of the first pictures */
+} wd_gallery;
+
+/* Writes the next pictures, image [count, 3, height, width] fp32 in [0, 1]. A folder is created if
+ * it is missing, and gets 0000.png, 0001.png, ... What is written stays if a later call fails. */
+wd_status wd_gallery_add(wd_gallery *gallery, const float *image, int64_t count, wd_err *err);
+
+/* Writes contact-sheet.png into a folder: the first pictures with their prompts below them. */
+wd_status wd_gallery_finish(const wd_gallery *gallery, wd_err *err);
+void wd_gallery_close(wd_gallery *gallery); /* a zeroed one is fine */
+
+/* Writes a sheet of two rows, such as teacher and student: `upper` and `lower` are [count, 3,
+ * height, width] fp32 in [0, 1], `titles` [2] are at the left, the prompts below the lower row. */
 wd_status wd_gallery_write_pair(const char *path, const float *upper, const float *lower,
                                 int64_t count, int64_t height, int64_t width,
                                 const char *const *titles, const char *const *prompt, wd_err *err);

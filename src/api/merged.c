@@ -4,13 +4,19 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "core/temporary_folder.h"
+
+static const char prefix[] = "wandistiller-loras-";
 
 wd_status wd_merged_make_folder(wd_merged *out, wd_err *err)
 {
     const char *above = getenv("TMPDIR");
     if (!above || !*above) above = "/tmp";
-    WD_TRY(wd_path_join(out->folder, above, "wandistiller-XXXXXX", err));
-    if (mkdtemp(out->folder)) return WD_OK;
+    wd_temporary_folder_remove_abandoned(above, prefix);
+    out->lock = wd_temporary_folder_make(out->folder, sizeof out->folder, above, prefix);
+    if (out->lock >= 0) return WD_OK;
     *out->folder = '\0';
     return wd_fail(err, WD_IO,
                    "%s: no folder for the weights with their LoRAs can be made there: %s; let "
@@ -29,6 +35,8 @@ wd_status wd_merged_open(wd_merged *out, wd_pipeline *p, wd_dtype dtype, wd_err 
 
 void wd_merged_close(wd_merged *merged)
 {
-    if (*merged->folder) wd_folder_remove(merged->folder, NULL);
+    if (!*merged->folder) return;
+    wd_temporary_folder_remove(merged->folder);
+    close(merged->lock);
     *merged->folder = '\0';
 }

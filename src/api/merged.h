@@ -1,6 +1,5 @@
 /* Merged LoRAs of a job that has no folder of its own: they lie in a temporary folder until it
- * ends.
- */
+ * ends. If it is killed, the next such job removes the folder. */
 #ifndef WD_API_MERGED_H
 #define WD_API_MERGED_H
 
@@ -8,6 +7,7 @@
 
 typedef struct wd_merged {
     char folder[WD_PATH_MAX]; /* "": there is none */
+    int lock;                 /* of the folder: see core/temporary_folder.h */
 } wd_merged;
 
 /* Makes a new folder below TMPDIR (or /tmp). */

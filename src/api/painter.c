@@ -11,7 +11,9 @@
 #include "teacher/sweep.h"
 #include "wan/picture.h"
 
-enum { BATCH_MAX = 64 };
+/* Pictures are drawn together until they have so many tokens, of which a device makes good use:
+ * more would only take memory, and let the first picture wait. */
+enum { BATCH_MAX = 64, BATCH_TOKENS = 16384 };
 
 struct wd_painter {
     wd_painter_options options;
@@ -97,6 +99,14 @@ static wd_status open_parts(wd_painter *p, wd_err *err)
     return open_sweep(p, err);
 }
 
+static int64_t usual_batch(const wd_painter_options *o)
+{
+    const wd_dit_config *dit = &o->pipeline->dit;
+    const int64_t tokens = (o->height / dit->patch[1]) * (o->width / dit->patch[2]);
+    const int64_t batch = tokens < BATCH_TOKENS ? BATCH_TOKENS / tokens : 1;
+    return batch < BATCH_MAX ? batch : BATCH_MAX;
+}
+
 wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, wd_queue *queue,
                           wd_err *err)
 {
@@ -106,7 +116,7 @@ wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, w
     p->queue = queue;
     p->device = wd_queue_device(queue);
     p->each = options->pipeline->dit.in_channels * options->height * options->width;
-    p->batch = options->batch_max ? options->batch_max : BATCH_MAX;
+    p->batch = options->batch_max ? options->batch_max : usual_batch(options);
     if (p->batch > options->embeds->count) p->batch = options->embeds->count;
     wd_status status = open_parts(p, err);
     if (status != WD_OK)

@@ -1,8 +1,9 @@
 /* `sample` makes pictures from prompts.
  *
- * Data flow: prompts -> ids and embeddings (the text encoder is loaded only for these) -> noise ->
- * latents, a batch at a time -> pictures, a group at a time -> PNG files and a contact sheet. With
- * --trace the results of all stages are written, to compare them with a reference.
+ * Data flow: prompts -> ids and embeddings (the text encoder is loaded only for these) -> for each
+ * batch: noise -> latents -> pictures -> PNG files -> at the end a contact sheet. So a job that is
+ * stopped or fails keeps what it has drawn. With --trace the results of all stages are kept and
+ * written, to compare them with a reference.
  *
  * Guidance and negative prompt are by default those that the model's authors recommend, as in
  * `train` and `eval`. A student of this program, which has learnt guided velocities, is sampled
@@ -41,10 +42,12 @@ typedef struct job {
     wd_scheduler_config scheduler;
     wd_prompt_embeds embeds;
     wd_painter *painter;
-    float *latents; /* [count, C, 1, H, W] */
+    wd_gallery gallery;
+    float *given;   /* [count, C, 1, H, W], of --latents; NULL: none */
+    float *latents; /* [batch, C, 1, H, W] */
     int64_t steps;
-    float **trace; /* [steps + 1], each as latents; NULL: none */
-    float *image;  /* [count, 3, H s, W s] in [0, 1] */
+    float **trace; /* [steps + 1][count, C, 1, H, W]; NULL: none */
+    float *image;  /* [batch, 3, H s, W s] in [0, 1]; of all pictures if there is a trace */
     double paint_s, decode_s;
 } job;
 
@@ -149,52 +152,35 @@ static int64_t latents_each(const job *j)
     return j->pipeline.dit.in_channels * j->height * j->width;
 }
 
-static wd_status given_latents(job *j, wd_err *err)
+static wd_status read_latents(job *j, wd_err *err)
 {
     char expected[128], found[128];
     wd_safetensors *file;
     int64_t dim[5];
     const int64_t want[5] = {j->count, j->pipeline.dit.in_channels, 1, j->height, j->width};
     WD_TRY(wd_safetensors_open(&file, j->options->latents, err));
-    wd_status status = wd_tensor_file_floats(&j->latents, dim, 5, file, "latents", err);
+    wd_status status = wd_tensor_file_floats(&j->given, dim, 5, file, "latents", err);
     if (status == WD_OK && memcmp(dim, want, sizeof want))
         status = wd_fail(err, WD_MISMATCH, "%s: latents: expected %s, found %s",
                          j->options->latents, wd_dims_text(expected, sizeof expected, want, 5),
                          wd_dims_text(found, sizeof found, dim, 5));
     wd_safetensors_close(file);
     if (status != WD_OK) return status;
-    return wd_pictures_check(j->latents, 0, j->count, latents_each(j), "latents",
-                             j->options->latents, err);
+    return wd_pictures_check(j->given, 0, j->count, latents_each(j), "latents", j->options->latents,
+                             err);
 }
 
-/* Makes the initial noise, and allocates the trace. */
-static wd_status prepare_latents(job *j, wd_err *err)
+static wd_status open_trace(job *j, wd_err *err)
 {
-    const size_t all = (size_t)(j->count * latents_each(j));
-    const int64_t steps = j->steps;
-    if (j->options->latents) {
-        WD_TRY(given_latents(j, err));
-    } else {
-        WD_TRY(wd_alloc((void **)&j->latents, all, sizeof(float), "latents", err));
-        wd_painter_noise(j->latents, j->options->seed, 0, j->count, latents_each(j));
-    }
+    const size_t all = (size_t)(j->count * latents_each(j)), states = (size_t)j->steps + 1;
     if (!j->options->trace) return WD_OK;
-    WD_TRY(wd_alloc((void **)&j->trace, (size_t)steps + 1, sizeof *j->trace, "trace", err));
-    for (int64_t i = 0; i <= steps; i++)
+    WD_TRY(wd_alloc((void **)&j->trace, states, sizeof *j->trace, "trace", err));
+    for (size_t i = 0; i < states; i++)
         WD_TRY(wd_alloc((void **)&j->trace[i], all, sizeof(float), "trace", err));
     return WD_OK;
 }
 
-static wd_status paint_batch(job *j, int64_t first, int64_t count, wd_err *err)
-{
-    const int64_t each = latents_each(j);
-    float *at[WD_SCHEDULE_STEPS_MAX + 1];
-    for (int64_t i = 0; j->trace && i <= j->steps; i++) at[i] = j->trace[i] + first * each;
-    const wd_painter_trace trace = {.latents = j->trace ? at : NULL};
-    return wd_painter_run(j->painter, j->latents + first * each, &trace, first, count, err);
-}
-
-static wd_status paint(job *j, wd_err *err)
+static wd_status open_painter(job *j, wd_err *err)
 {
     const wd_painter_options options = {
         .pipeline = &j->pipeline,
@@ -207,30 +193,71 @@ static wd_status paint(job *j, wd_err *err)
         .width = j->width,
         .batch_max = j->options->batch_size,
     };
-    WD_TRY(wd_painter_open(&j->painter, &options, j->run.queue, err));
-    const int64_t batch = wd_painter_batch(j->painter);
-    const double begun = wd_clock_s();
-    for (int64_t i = 0; i < j->count; i += batch) {
-        const int64_t left = j->count - i;
-        WD_TRY(paint_batch(j, i, left < batch ? left : batch, err));
-    }
-    j->paint_s = wd_clock_s() - begun;
-    wd_painter_close(j->painter); /* frees memory for decoding */
+    return wd_painter_open(&j->painter, &options, j->run.queue, err);
+}
+
+static void close_painter(job *j)
+{
+    wd_painter_close(j->painter);
     j->painter = NULL;
+}
+
+/* Noise, or what --latents gives, becomes the latents of pictures [first, first + count). */
+static wd_status paint(job *j, int64_t first, int64_t count, wd_err *err)
+{
+    const int64_t each = latents_each(j);
+    const double begun = wd_clock_s();
+    float *at[WD_SCHEDULE_STEPS_MAX + 1];
+    for (int64_t i = 0; j->trace && i <= j->steps; i++) at[i] = j->trace[i] + first * each;
+    const wd_painter_trace trace = {.latents = j->trace ? at : NULL};
+    if (j->given)
+        memcpy(j->latents, j->given + first * each, (size_t)(count * each) * sizeof(float));
+    else
+        wd_painter_noise(j->latents, j->options->seed, first, count, each);
+    if (!j->painter) WD_TRY(open_painter(j, err));
+    WD_TRY(wd_painter_run(j->painter, j->latents, &trace, first, count, err));
+    j->paint_s += wd_clock_s() - begun;
     return WD_OK;
 }
 
-static wd_status decode(job *j, wd_err *err)
+/* Decodes the latents of `count` pictures. The painter's weights leave the device where nothing is
+ * left to paint, or where there is no memory for both; then the next batch loads them again. */
+static wd_status decode(job *j, float *image, int64_t count, bool is_last, wd_err *err)
 {
-    const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
-    const size_t pixels = (size_t)(j->count * 3 * j->height * j->width * scale * scale);
-    WD_TRY(wd_alloc((void **)&j->image, pixels, sizeof *j->image, "pictures", err));
+    const size_t values = (size_t)(count * latents_each(j));
     const double begun = wd_clock_s();
-    WD_TRY(wd_pictures_decode(j->image, j->latents, j->count, j->height, j->width, &j->pipeline,
-                              j->run.queue, err));
-    j->decode_s = wd_clock_s() - begun;
-    return wd_pictures_check(j->image, 0, j->count, (int64_t)pixels / j->count, "pixels",
-                             j->pipeline.path, err);
+    wd_status status;
+    float *copy; /* decoding overwrites latents */
+    if (is_last) close_painter(j);
+    WD_TRY(wd_alloc((void **)&copy, values, sizeof *copy, "latents", err));
+    for (;;) {
+        memcpy(copy, j->latents, values * sizeof *copy);
+        status = wd_pictures_decode(image, copy, count, j->height, j->width, &j->pipeline,
+                                    j->run.queue, err);
+        if (status != WD_OUT_OF_MEMORY || !j->painter) break;
+        close_painter(j);
+    }
+    wd_free(copy);
+    j->decode_s += wd_clock_s() - begun;
+    return status;
+}
+
+static wd_status draw(job *j, wd_err *err)
+{
+    const int64_t pixels = 3 * j->gallery.height * j->gallery.width;
+    WD_TRY(open_painter(j, err));
+    const int64_t batch = wd_painter_batch(j->painter), kept = j->trace ? j->count : batch;
+    WD_TRY(wd_alloc((void **)&j->latents, (size_t)(batch * latents_each(j)), sizeof(float),
+                    "latents", err));
+    WD_TRY(wd_alloc((void **)&j->image, (size_t)(kept * pixels), sizeof(float), "pictures", err));
+    for (int64_t i = 0; i < j->count; i += batch) {
+        const int64_t left = j->count - i, count = left < batch ? left : batch;
+        float *image = j->image + (j->trace ? i * pixels : 0);
+        WD_TRY(paint(j, i, count, err));
+        WD_TRY(decode(j, image, count, count == left, err));
+        WD_TRY(wd_gallery_add(&j->gallery, image, count, err));
+    }
+    return WD_OK;
 }
 
 /* ---- results ---- */
@@ -295,29 +322,43 @@ out:
     return status;
 }
 
+static void say_what_is_written(const job *j, bool all)
+{
+    const wd_gallery *g = &j->gallery;
+    const double n = (double)g->written;
+    if (!g->written) return;
+    if (!all) {
+        wd_log(WD_LOG_INFO, "%" PRId64 " of %" PRId64 " pictures were drawn, and are in %s",
+               g->written, g->count, g->path);
+        return;
+    }
+    wd_log(WD_LOG_INFO,
+           "%" PRId64 " picture%s of %" PRId64 "x%" PRId64 ", %" PRId64
+           " step%s: %.3g s each, of which %.3g s decoding; written to %s",
+           g->count, g->count == 1 ? "" : "s", g->width, g->height, j->steps,
+           j->steps == 1 ? "" : "s", (j->paint_s + j->decode_s) / n, j->decode_s / n, g->path);
+}
+
 static wd_status run(job *j, wd_err *err)
 {
     const wd_sample_options *o = j->options;
     WD_TRY(choose(j, err));
+    const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
+    j->gallery = (wd_gallery){.path = o->out,
+                              .prompt = j->prompt,
+                              .count = j->count,
+                              .height = j->height * scale,
+                              .width = j->width * scale};
+    if (o->latents) WD_TRY(read_latents(j, err));
     WD_TRY(wd_merged_open(&j->merged, &j->pipeline, j->dtype, err));
-    WD_TRY(prepare_latents(j, err));
     const char *negative = o->negative_prompt ? o->negative_prompt : j->pipeline.negative_prompt;
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count, negative,
                                  j->tokens, j->dtype, err));
     WD_TRY(wd_text_cache_encode(j->embeds.cache, j->run.queue, err));
-    WD_TRY(paint(j, err));
-    WD_TRY(decode(j, err));
+    WD_TRY(open_trace(j, err));
+    WD_TRY(draw(j, err));
     if (o->trace) WD_TRY(write_trace(j, err));
-    const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
-    WD_TRY(wd_gallery_write(o->out, j->image, j->count, j->height * scale, j->width * scale,
-                            j->prompt, err));
-    wd_log(WD_LOG_INFO,
-           "%" PRId64 " picture%s of %" PRId64 "x%" PRId64 ", %" PRId64
-           " step%s: %.3g s each, of which %.3g s decoding; written to %s",
-           j->count, j->count == 1 ? "" : "s", j->width * scale, j->height * scale, j->steps,
-           j->steps == 1 ? "" : "s", (j->paint_s + j->decode_s) / (double)j->count,
-           j->decode_s / (double)j->count, o->out);
-    return WD_OK;
+    return wd_gallery_finish(&j->gallery, err);
 }
 
 wd_status wd_sample(const wd_sample_options *options, wd_err *err)
@@ -325,14 +366,17 @@ wd_status wd_sample(const wd_sample_options *options, wd_err *err)
     job j = {.options = options};
     WD_TRY(wd_run_open(&j.run, WD_JOB_SAMPLE, options, options->device, options->num_threads, err));
     const wd_status status = run(&j, err);
+    say_what_is_written(&j, status == WD_OK);
     wd_painter_close(j.painter);
     wd_merged_close(&j.merged);
     wd_prompt_embeds_close(&j.embeds);
     wd_prompts_close(&j.file);
     for (int64_t i = 0; j.trace && i <= j.steps; i++) wd_free(j.trace[i]);
     wd_free(j.trace);
+    wd_free(j.given);
     wd_free(j.latents);
     wd_free(j.image);
+    wd_gallery_close(&j.gallery);
     wd_run_close(&j.run);
     return status;
 }

@@ -33,12 +33,14 @@ static void on_signal(int number)
     if (wd_request_stop()) say("\nstopping; Ctrl-C ends at once\n");
 }
 
-/* Whether a signal asks the job to stop instead of ending it: `train` then writes a checkpoint, and
- * `convert` removes its unfinished file. Signals end any other job at once. A job that handles
+/* Whether a signal asks the job to stop instead of ending it: `train` then writes a checkpoint,
+ * `convert` removes its unfinished file, `sample` and `eval` remove the weights that they have
+ * merged with LoRAs. Signals end any other job at once. A job that handles
  * signals also ignores SIGPIPE, since in `train 2>&1 | tee log` Ctrl-C ends tee first. */
 static bool stops_by_itself(wd_job job)
 {
-    return job == WD_JOB_TRAIN || job == WD_JOB_CONVERT;
+    return job == WD_JOB_TRAIN || job == WD_JOB_CONVERT || job == WD_JOB_SAMPLE ||
+           job == WD_JOB_EVAL;
 }
 
 /* A page of a mapped file cannot be read, and the thread cannot continue. The first thread that

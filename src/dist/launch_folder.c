@@ -1,65 +1,26 @@
 /* See dist/launch_folder.h. */
 #include "dist/launch_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/temporary_folder.h"
+
 static const char prefix[] = "wandistiller-ranks-", stop_name[] = "stop";
 static const char *const places[] = {"/dev/shm", "/tmp"};
-enum { PLACES = sizeof places / sizeof *places, TRIES = 10 };
+enum { PLACES = sizeof places / sizeof *places };
 
 const char wd_launch_folder_variable[] = "WANDISTILLER_RANKS_FOLDER";
-
-/* ---- removing ---- */
-
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    remove(path); /* a file that cannot be removed stays */
-    return 0;
-}
-
-static void remove_folder(const char *path)
-{
-    enum { FOLDERS_OPEN_MAX = 16 };
-    nftw(path, remove_one, FOLDERS_OPEN_MAX, FTW_DEPTH | FTW_PHYS);
-}
-
-/* Removes a folder of this user that is not locked: all processes that used it were killed. */
-static void remove_if_abandoned(const char *place, const char *name)
-{
-    char path[PATH_MAX];
-    struct stat is;
-    snprintf(path, sizeof path, "%s/%s", place, name);
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return;
-    if (!fstat(fd, &is) && is.st_uid == geteuid() && !flock(fd, LOCK_EX | LOCK_NB))
-        remove_folder(path);
-    close(fd);
-}
-
-static void remove_abandoned(const char *place)
-{
-    const struct dirent *entry;
-    DIR *dir = opendir(place);
-    while (dir && (entry = readdir(dir)))
-        if (!strncmp(entry->d_name, prefix, sizeof prefix - 1))
-            remove_if_abandoned(place, entry->d_name);
-    if (dir) closedir(dir);
-}
 
 /* ---- making ---- */
 
@@ -67,23 +28,6 @@ static bool has_room(const char *folder, int64_t bytes)
 {
     struct statvfs s;
     return statvfs(folder, &s) == 0 && (double)s.f_bavail * (double)s.f_frsize >= (double)bytes;
-}
-
-/* Another process that removes abandoned folders may see the new one before it is locked; then this
- * one makes another. */
-static bool make(wd_launch_folder *f, const char *place)
-{
-    struct stat is;
-    for (int i = 0; i < TRIES; i++) {
-        snprintf(f->path, sizeof f->path, "%s/%sXXXXXX", place, prefix);
-        if (!mkdtemp(f->path)) return false;
-        f->lock = open(f->path, O_RDONLY | O_DIRECTORY);
-        if (f->lock >= 0 && !flock(f->lock, LOCK_EX) && !fstat(f->lock, &is) && is.st_nlink)
-            return true;
-        if (f->lock >= 0) close(f->lock);
-        rmdir(f->path);
-    }
-    return false;
 }
 
 /* ---- the cleanup process ---- */
@@ -123,7 +67,7 @@ static _Noreturn void run_cleanup(const wd_launch_folder *f, int end)
     while ((n = read(STDIN_FILENO, text, sizeof text)) > 0)
         is_read = is_read && copy_to_stderr(text, (size_t)n);
     close(STDERR_FILENO); /* its reader need not wait until the folder is removed */
-    remove_folder(f->path);
+    wd_temporary_folder_remove(f->path);
     _exit(0);
 }
 
@@ -148,11 +92,12 @@ wd_status wd_launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err)
 {
     /* with less room mpirun waits without end: Open MPI 4.1 needs 8 MiB, and 4 for each rank */
     const int64_t mib = 16 + 8 * (int64_t)ranks;
-    bool made = false;
-    for (int i = 0; i < PLACES; i++) remove_abandoned(places[i]);
-    for (int i = 0; i < PLACES && !made; i++)
-        made = has_room(places[i], mib << 20) && make(out, places[i]);
-    if (!made)
+    out->lock = -1;
+    for (int i = 0; i < PLACES; i++) wd_temporary_folder_remove_abandoned(places[i], prefix);
+    for (int i = 0; i < PLACES && out->lock < 0; i++)
+        if (has_room(places[i], mib << 20))
+            out->lock = wd_temporary_folder_make(out->path, sizeof out->path, places[i], prefix);
+    if (out->lock < 0)
         return wd_fail(err, WD_IO,
                        "neither /dev/shm nor /tmp can be written and has %lld MiB free, which "
                        "%d ranks need for shared files",

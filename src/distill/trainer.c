@@ -224,6 +224,20 @@ static wd_status draw_sheet(wd_trainer *t, wd_err *err)
     return wd_samples_write(t->samples, t->step, err);
 }
 
+/* A sheet on the way. One whose pictures are not finite is missing, since the student may be well;
+ * if the last one is, too, the run ends with that error after all else is saved. */
+static wd_status draw_sheet_or_warn(wd_trainer *t, wd_err *err)
+{
+    wd_err why = {0};
+    const wd_status status = draw_sheet(t, &why);
+    if (status == WD_NOT_FINITE) {
+        wd_log(WD_LOG_WARNING, "%s; training goes on without this sheet of samples", why.message);
+        return WD_OK;
+    }
+    if (status != WD_OK && err) *err = why;
+    return status;
+}
+
 static wd_status run_step(wd_trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
@@ -240,7 +254,7 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     if (is_due(t->step, o->checkpoint_interval) || t->save || t->owed)
         WD_TRY(write_in_place(t, write_checkpoint, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
-        WD_TRY(draw_sheet(t, err));
+        WD_TRY(draw_sheet_or_warn(t, err));
     return WD_OK;
 }
 

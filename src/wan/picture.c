@@ -42,6 +42,7 @@ wd_status wd_pictures_decode(float *image, float *latents, int64_t count, int64_
         WD_TRY_OUT(wd_vae_decode(vae, image + i * out, latents + i * in, dim, err));
         wd_progress_at(&progress, i + n);
     }
+    WD_TRY_OUT(wd_pictures_check(image, 0, count, out, "pixels", pipeline->path, err));
     to_unit(image, count * out);
 out:
     wd_vae_close(vae);

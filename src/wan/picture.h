@@ -7,7 +7,8 @@
 
 /* Computes pixels [count, 3, H s, W s] fp32 in [0, 1] (host) from diffusion latents [count, C, 1,
  * H, W] fp32 (host, overwritten). It un-normalises, decodes with the pipeline's VAE, which is
- * loaded for this call only, and maps [-1, 1] to [0, 1] as diffusers' postprocess_video does. */
+ * loaded for this call only, and maps [-1, 1] to [0, 1] as diffusers' postprocess_video does.
+ * WD_NOT_FINITE: a pixel is NaN or infinite, because the latents or the VAE's weights are. */
 wd_status wd_pictures_decode(float *image, float *latents, int64_t count, int64_t height,
                              int64_t width, const wd_pipeline *pipeline, wd_queue *queue,
                              wd_err *err);
