@@ -472,7 +472,8 @@ typedef enum wd_job {
 
 typedef enum wd_option_type {
     WD_OPTION_FLAG,   /* bool */
-    WD_OPTION_INT,    /* int64_t (seeds: uint64_t) */
+    WD_OPTION_INT,    /* int64_t */
+    WD_OPTION_SEED,   /* uint64_t */
     WD_OPTION_FLOAT,  /* double; NaN: not given */
     WD_OPTION_TEXT,   /* const char *; NULL: not given */
     WD_OPTION_CHOICE, /* const char *, one of `choices`; NULL: not given */

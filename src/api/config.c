@@ -87,9 +87,13 @@ void wd_config_close(wd_config *config)
 static wd_status other_type(wd_err *err, const wd_option *o, const json_t *value)
 {
     static const char *const expected[] = {
-        [WD_OPTION_FLAG] = "true or false", [WD_OPTION_INT] = "a whole number",
-        [WD_OPTION_FLOAT] = "a number",     [WD_OPTION_TEXT] = "a text",
-        [WD_OPTION_CHOICE] = "a text",      [WD_OPTION_TEXTS] = "a text or an array of texts",
+        [WD_OPTION_FLAG] = "true or false",
+        [WD_OPTION_INT] = "a whole number",
+        [WD_OPTION_FLOAT] = "a number",
+        [WD_OPTION_TEXT] = "a text",
+        [WD_OPTION_SEED] = "a whole number, as a text if it is above 9223372036854775807",
+        [WD_OPTION_CHOICE] = "a text",
+        [WD_OPTION_TEXTS] = "a text or an array of texts",
     };
     static const char *const found[] = {
         [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array",
@@ -107,7 +111,8 @@ static wd_status apply_one(wd_option_source *source, void *options, const wd_opt
     char number[64];
     const bool choice =
         o->type == WD_OPTION_CHOICE; /* for any other type the error lists the choices */
-    const bool numeric = o->type == WD_OPTION_INT || o->type == WD_OPTION_FLOAT || choice;
+    const bool numeric = o->type == WD_OPTION_INT || o->type == WD_OPTION_FLOAT ||
+                         o->type == WD_OPTION_SEED || choice;
     switch (json_typeof(value)) {
     case JSON_STRING:
         return wd_option_give(source, options, o, json_string_value(value), err);
@@ -181,6 +186,15 @@ wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd
     return WD_OK;
 }
 
+/* JSON's integers are those of int64_t; a larger seed is a text. */
+static json_t *seed_json(uint64_t seed)
+{
+    char text[32];
+    if (seed <= INT64_MAX) return json_integer((json_int_t)seed);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
+    return json_string(text);
+}
+
 static json_t *value_json(const void *options, const wd_option *o)
 {
     const void *field = (const char *)options + o->offset;
@@ -190,6 +204,8 @@ static json_t *value_json(const void *options, const wd_option *o)
         return json_boolean(*(const bool *)field);
     case WD_OPTION_INT:
         return json_integer(*(const int64_t *)field);
+    case WD_OPTION_SEED:
+        return seed_json(*(const uint64_t *)field);
     case WD_OPTION_FLOAT: {
         json_t *number = json_real(*(const double *)field); /* NULL for NaN */
         return number ? number : json_null();

@@ -133,6 +133,50 @@ wd_status wd_job_find(wd_job *out, const char *name, wd_err *err)
                    "there is no command \"%s\"; `wandistiller --help` lists those there are", name);
 }
 
+/* What other trainers and pipelines of diffusers, kohya and musubi call an option of this program.
+ */
+static const struct {
+    const char *there, *here;
+} elsewhere[] = {
+    {"max_train_steps", "num_steps"},
+    {"max_steps", "num_steps"},
+    {"num_train_epochs", "num_epochs"},
+    {"max_train_epochs", "num_epochs"},
+    {"train_batch_size", "batch_size"},
+    {"learning_rate", "lr"},
+    {"lr_scheduler", "lr_schedule"},
+    {"lr_warmup_steps", "warmup_steps"},
+    {"optimizer_type", "optimizer"},
+    {"adam_weight_decay", "weight_decay"},
+    {"adam_epsilon", "adam_eps"},
+    {"checkpointing_steps", "checkpoint_interval"},
+    {"save_every_n_steps", "checkpoint_interval"},
+    {"checkpoints_total_limit", "keep_checkpoints"},
+    {"resume_from_checkpoint", "resume"},
+    {"pretrained_model_name_or_path", "teacher_path"},
+    {"pretrained_teacher_model", "teacher_path"},
+    {"model_id", "teacher_path"},
+    {"train_data_dir", "data_path"},
+    {"dataset_name", "data_path"},
+    {"dit", "transformer"},
+    {"t5", "text_encoder"},
+    {"resolution", "height"},
+    {"lora_weights", "teacher_lora"},
+    {"num_inference_steps", "steps"},
+    {"infer_steps", "steps"},
+    {"cfg_scale", "guidance_scale"},
+    {"save_path", "out"},
+};
+
+static const char *called_elsewhere(wd_job job, const char *name)
+{
+    const wd_option_table table = table_of(job);
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        for (int64_t k = 0; k < table.count && same_name(elsewhere[i].there, name); k++)
+            if (!strcmp(table.option[k].name, elsewhere[i].here)) return elsewhere[i].here;
+    return NULL;
+}
+
 /* The option of the job, or of every command, whose name is nearest to `name`; one that begins with
  * `name` comes first. NULL: none is near. */
 static const char *nearest(wd_job job, const char *name)
@@ -154,7 +198,7 @@ const wd_option *wd_option_find(wd_job job, const char *name, wd_err *err)
     const wd_option_table table = table_of(job);
     for (int64_t i = 0; i < table.count; i++)
         if (same_name(table.option[i].name, name)) return &table.option[i];
-    const char *near = nearest(job, name);
+    const char *other = called_elsewhere(job, name), *near = other ? other : nearest(job, name);
     if (near)
         wd_fail(err, WD_INVALID_ARGUMENT, "%s has no option --%s; is --%s meant?", wd_job_name(job),
                 name, near);
@@ -216,6 +260,18 @@ static wd_status set_int(int64_t *field, const wd_option *o, const char *value, 
     return WD_OK;
 }
 
+/* strtoull takes "-1" for the largest number. */
+static wd_status set_seed(uint64_t *field, const wd_option *o, const char *value, wd_err *err)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long v = strtoull(value, &end, 10);
+    if (end == value || *end || errno || strchr(value, '-'))
+        return not_usable(err, o, value, "a whole number from 0 to 18446744073709551615");
+    *field = v;
+    return WD_OK;
+}
+
 static wd_status set_float(double *field, const wd_option *o, const char *value, wd_err *err)
 {
     char *end, expected[128];
@@ -243,6 +299,8 @@ wd_status wd_option_set(void *options, const wd_option *option, const char *valu
         return set_flag(field, option, value, err);
     case WD_OPTION_INT:
         return set_int(field, option, value, err);
+    case WD_OPTION_SEED:
+        return set_seed(field, option, value, err);
     case WD_OPTION_FLOAT:
         return set_float(field, option, value, err);
     case WD_OPTION_CHOICE:
@@ -300,6 +358,7 @@ static bool is_given(const void *field, const wd_option *o)
         return ((const wd_texts *)field)->count > 0;
     case WD_OPTION_FLAG:
     case WD_OPTION_INT:
+    case WD_OPTION_SEED:
         break;
     }
     return true;
@@ -326,6 +385,9 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
         break;
     case WD_OPTION_INT:
         snprintf(out, out_bytes, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case WD_OPTION_SEED:
+        snprintf(out, out_bytes, "%llu", (unsigned long long)*(const uint64_t *)field);
         break;
     case WD_OPTION_FLOAT:
         float_text(out, out_bytes, *(const double *)field);
@@ -360,6 +422,8 @@ bool wd_option_same(const wd_option *option, const void *a, const void *b)
         return *(const bool *)x == *(const bool *)y;
     case WD_OPTION_INT:
         return *(const int64_t *)x == *(const int64_t *)y;
+    case WD_OPTION_SEED:
+        return *(const uint64_t *)x == *(const uint64_t *)y;
     case WD_OPTION_FLOAT:
         return is_given(x, option) ? *(const double *)x == *(const double *)y
                                    : !is_given(y, option);

@@ -77,6 +77,45 @@ static void numbers_that_are_too_long_are_refused(void **state)
     assert_true(tried > 20);
 }
 
+static void seeds_have_64_bits(void **state)
+{
+    (void)state;
+    char text[64];
+    wd_err err;
+    wd_sample_options options = wd_sample_defaults();
+    const wd_option *seed = wd_option_find(WD_JOB_SAMPLE, "seed", &err);
+    wd_test_ok(wd_option_set(&options, seed, "18446744073709551615", &err), &err);
+    assert_true(options.seed == UINT64_MAX);
+    wd_option_text(text, sizeof text, &options, seed);
+    assert_string_equal(text, "18446744073709551615");
+    static const char *const wrong[] = {"18446744073709551616", "-1", "1.5", "", "1e3"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        wd_test_refused(wd_option_set(&options, seed, wrong[i], &err), &err, WD_INVALID_ARGUMENT,
+                        "from 0 to 18446744073709551615");
+    assert_true(options.seed == UINT64_MAX);
+}
+
+/* Who comes from another trainer is told this program's name, not the one with most like letters.
+ */
+static void names_of_other_programs_are_known(void **state)
+{
+    (void)state;
+    static const struct {
+        wd_job job;
+        const char *there, *here;
+    } names[] = {
+        {WD_JOB_TRAIN, "max_train_steps", "is --num_steps meant?"},
+        {WD_JOB_TRAIN, "train-batch-size", "is --batch_size meant?"},
+        {WD_JOB_TRAIN, "pretrained_model_name_or_path", "is --teacher_path meant?"},
+        {WD_JOB_SAMPLE, "num_inference_steps", "is --steps meant?"},
+    };
+    wd_err err;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_null(wd_option_find(names[i].job, names[i].there, &err));
+        wd_test_refused(err.status, &err, WD_INVALID_ARGUMENT, names[i].here);
+    }
+}
+
 static void defaults_are_those_of_the_tables(void **state)
 {
     (void)state;
@@ -368,6 +407,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_are_sound),
         cmocka_unit_test(numbers_that_are_too_long_are_refused),
+        cmocka_unit_test(seeds_have_64_bits),
+        cmocka_unit_test(names_of_other_programs_are_known),
         cmocka_unit_test(defaults_are_those_of_the_tables),
         cmocka_unit_test(values_are_read_by_type),
         cmocka_unit_test(python_flags_choose_a_strategy),

@@ -27,7 +27,7 @@ static const wd_option sample_table[] = {
          "authors, else none"},
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
-    {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Pictures",
+    {WD_SEED_LINE(seed, "0"), .group = "Pictures",
      .help = "Picture i starts from noise number i of this seed"},
     {WD_TEXT_LINE(out, "", "PATH"), .group = "Pictures",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
@@ -91,7 +91,7 @@ static const wd_option eval_table[] = {
              "was trained"},
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the student's"},
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the student's"},
-    {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Pictures",
+    {WD_SEED_LINE(seed, "0"), .group = "Pictures",
      .help = "Picture i of both models starts from noise number i of this seed"},
     {WD_INT_LINE(seeds, "1", 1, 1000), .group = "Pictures",
      .help = "Number of seeds, from --seed up, with which every prompt is drawn: several give "

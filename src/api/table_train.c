@@ -208,7 +208,7 @@ static const wd_option table[] = {
      .flags = WD_OPTION_STUDENT,
      .help = "Decay of the moving average of the weights, which the written student has; 0: the "
              "latest weights"},
-    {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
+    {WD_SEED_LINE(seed, "0"), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Seed of all random numbers; the same seed and options give the same student, bit for "
              "bit"},
 

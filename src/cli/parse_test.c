@@ -164,6 +164,7 @@ static void draw_value(void *options, const wd_option *o)
     case WD_OPTION_FLAG:
         value = draw(2) ? "true" : "false";
         break;
+    case WD_OPTION_SEED:
     case WD_OPTION_INT:
         snprintf(number, sizeof number, "%.0f", o->min + part * (max - o->min));
         break;

@@ -18,15 +18,47 @@ static const char *variable(const char *name)
     return value && value[0] ? value : NULL;
 }
 
-/* folder / rest, with a leading "~/" of the folder replaced by the home folder. */
+/* The length of the name at the begin of `text`, which follows "$" or "${". */
+static size_t name_length(const char *text)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)text[n]) || text[n] == '_') n++;
+    return n;
+}
+
+/* Replaces $NAME and ${NAME} as huggingface_hub does (os.path.expandvars): a variable that is not
+ * set stays as it is written. */
+static wd_status expand_variables(char out[WD_PATH_MAX], const char *text, wd_err *err)
+{
+    size_t used = 0;
+    for (const char *at = text; *at;) {
+        char name[ID_MAX];
+        const bool braces = at[0] == '$' && at[1] == '{';
+        const size_t length = *at == '$' ? name_length(at + 1 + braces) : 0;
+        const bool closed = length && length < sizeof name && (!braces || at[2 + length] == '}');
+        snprintf(name, sizeof name, "%.*s", closed ? (int)length : 0, at + 1 + braces);
+        const char *value = closed ? getenv(name) : NULL;
+        const size_t bytes = value ? strlen(value) : 1;
+        if (bytes >= WD_PATH_MAX - used) return wd_path_join(out, text, "", err); /* too long */
+        memcpy(out + used, value ? value : at, bytes);
+        used += bytes;
+        at += value ? 1 + length + 2 * (size_t)braces : 1;
+    }
+    out[used] = '\0';
+    return WD_OK;
+}
+
+/* folder / rest, with a leading "~/" of the folder replaced by the home folder, and variables by
+ * their values. */
 static wd_status join_home(char out[WD_PATH_MAX], const char *folder, const char *rest, wd_err *err)
 {
-    char expanded[WD_PATH_MAX];
-    bool home = folder[0] == '~' && (folder[1] == '/' || !folder[1]);
-    if (!home) return wd_path_join(out, folder, rest, err);
+    char expanded[WD_PATH_MAX], whole[WD_PATH_MAX];
+    WD_TRY(expand_variables(expanded, folder, err));
+    const bool home = expanded[0] == '~' && (expanded[1] == '/' || !expanded[1]);
+    if (!home) return wd_path_join(out, expanded, rest, err);
     const char *user = variable("HOME");
-    WD_TRY(wd_path_join(expanded, user ? user : "/", folder + 1 + (folder[1] == '/'), err));
-    return wd_path_join(out, expanded, rest, err);
+    WD_TRY(wd_path_join(whole, user ? user : "/", expanded + 1 + (expanded[1] == '/'), err));
+    return wd_path_join(out, whole, rest, err);
 }
 
 static wd_status cache_folder(char out[WD_PATH_MAX], wd_err *err)

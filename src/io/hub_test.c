@@ -72,6 +72,18 @@ static void finds_by_each_variable(void **state)
     setenv("HF_HOME", "~/.cache/huggingface", 1);
     wd_test_ok(wd_hub_find(found, "org/model.1", &err), &err);
     assert_string_equal(found, make_cache(want, "home/.cache/huggingface/hub"));
+    static const char *const texts[] = {"$HOME/.cache/${WD_TEST_NAME}/hub",
+                                        "~/.cache/$WD_TEST_NAME/hub"};
+    setenv("WD_TEST_NAME", "huggingface", 1);
+    for (int i = 0; i < 2; i++) {
+        clear_environment();
+        setenv("HF_HUB_CACHE", texts[i], 1);
+        wd_test_ok(wd_hub_find(found, "org/model.1", &err), &err);
+        assert_string_equal(found, want);
+    }
+    setenv("HF_HUB_CACHE", "/none/$WD_TEST_UNSET/${WD_TEST_NAME/$", 1);
+    wd_test_refused(wd_hub_find(found, "org/model.1", &err), &err, WD_NOT_FOUND,
+                    "/none/$WD_TEST_UNSET/${WD_TEST_NAME/$/models--org--model.1");
     clear_environment();
 }
 

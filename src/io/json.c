@@ -83,7 +83,8 @@ wd_status wd_json_load(json_t **out, const char *path, wd_err *err)
     char *text;
     size_t bytes;
     WD_TRY(wd_file_read(&text, &bytes, path, BYTES_MAX, err));
-    wd_status status = wd_json_parse(out, text, bytes, path, err);
+    const size_t mark = bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
+    wd_status status = wd_json_parse(out, text + mark, bytes - mark, path, err);
     wd_free(text);
     return status;
 }

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-/* Parses a file of at most 16 MiB, nested at most 64 deep, of at most 262,144 values; duplicate
+/* Parses a file of at most 16 MiB, which may begin with a byte order mark, as Windows writes it, nested at most 64 deep, of at most 262,144 values; duplicate
  * keys are refused. If an integer exceeds int64_t, all numbers of the file are read as reals. The
  * caller calls json_decref on *out. */
 wd_status wd_json_load(json_t **out, const char *path, wd_err *err);

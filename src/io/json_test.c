@@ -126,12 +126,25 @@ static void strings_are_made_utf8(void **state)
     wd_alloc_fail_at(0);
 }
 
+static void a_byte_order_mark_is_skipped(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX];
+    json_t *json;
+    wd_err err;
+    wd_test_ok(wd_path_join(path, wd_test_folder(), "marked.json", &err), &err);
+    wd_test_ok(wd_file_write(path, "\xef\xbb\xbf{\"a\": 7}", 11, &err), &err);
+    wd_test_ok(wd_json_load(&json, path, &err), &err);
+    assert_int_equal(json_integer_value(json_object_get(json, "a")), 7);
+    json_decref(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits_are_named),      cmocka_unit_test(strings_count_once),
-        cmocka_unit_test(shown_values_are_cut),  cmocka_unit_test(messages_show_the_value),
-        cmocka_unit_test(strings_are_made_utf8),
+        cmocka_unit_test(a_byte_order_mark_is_skipped), cmocka_unit_test(limits_are_named),
+        cmocka_unit_test(strings_count_once),           cmocka_unit_test(shown_values_are_cut),
+        cmocka_unit_test(messages_show_the_value),      cmocka_unit_test(strings_are_made_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

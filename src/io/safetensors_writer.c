@@ -208,7 +208,14 @@ static wd_status finish(wd_safetensors_writer *w, bool *is_first, wd_err *err)
         goto out;
     }
     WD_TRY_OUT(flush(w, err));
-    if (!w->temporary[0]) WD_TRY_OUT(wd_file_name(w->temporary, w->fd, w->path, err));
+    if (!w->temporary[0]) {
+        /* flushing takes long: a process that is killed meanwhile leaves nothing behind */
+        if (fsync(w->fd)) {
+            status = refuse(w, err);
+            goto out;
+        }
+        WD_TRY_OUT(wd_file_name(w->temporary, w->fd, w->path, err));
+    }
     int failed = close(w->fd);
     w->fd = -1;
     if (failed) {

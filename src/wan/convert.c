@@ -127,8 +127,11 @@ wd_status wd_convert_refuse_replacing(const char *path, wd_err *err)
                    path);
 }
 
+/* What a conversion that was killed has left is of none. */
 static int is_of_a_model(const struct dirent *entry)
 {
+    const size_t length = strlen(entry->d_name);
+    if (length > 4 && !strcmp(entry->d_name + length - 4, ".tmp")) return 0;
     return !strcmp(entry->d_name, "config.json") ||
            !strncmp(entry->d_name, weights_stem, sizeof weights_stem - 1);
 }
@@ -139,6 +142,7 @@ static wd_status check_no_model(const char *folder, wd_err *err)
 {
     wd_folder_list list;
     char path[WD_PATH_MAX];
+    wd_file_remove_abandoned(folder, weights_stem);
     WD_TRY(wd_folder_list_open(&list, folder, is_of_a_model, alphasort, err));
     wd_status status = WD_OK;
     if (list.count) status = wd_path_join(path, folder, list.entry[0]->d_name, err);

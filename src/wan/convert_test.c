@@ -234,6 +234,9 @@ static void nothing_is_replaced(void **state)
         wd_file_abandon(path);
     }
     wd_test_ok(wd_file_write(below(path, "older/notes.txt"), "notes", 5, &err), &err);
+    /* what a conversion leaves that is killed at its end */
+    below(path, "older/diffusion_pytorch_model.safetensors.4711-0.tmp");
+    wd_test_ok(wd_file_write(path, "part", 4, &err), &err);
     wd_test_ok(wd_convert_to_diffusers(folder, file, NULL, NULL, NULL, &err), &err);
     below(path, "older/diffusion_pytorch_model.safetensors"); /* the written file itself as input */
     wd_test_refused(wd_convert_to_diffusers(folder, path, NULL, NULL, NULL, &err), &err,
