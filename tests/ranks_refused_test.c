@@ -14,6 +14,12 @@ static void who_was_started_otherwise_is_named(void **state)
                      RUN(wd_test_path("never")), "--distributed", "--student_config",
                      wd_test_path("deeper.json")));
     refused(WD_MISMATCH, "rank 0 and rank 1 differ in student's num_layers: 1 and 2");
+    static const char fewer[] = "red apple\ngreen pear\nblue plum\n";
+    wd_test_ok(wd_file_write(wd_test_path("fewer.txt"), fewer, sizeof fewer - 1, &err), &err);
+    run_ranks(MPIRUN("1", RUN(wd_test_path("never")), "--distributed", ":", "-n", "1", WD_PROGRAM,
+                     RUN(wd_test_path("never")), "--distributed", "--data_path",
+                     wd_test_path("fewer.txt")));
+    refused(WD_MISMATCH, "rank 0 and rank 1 differ in the prompts: ");
     assert_false(wd_path_exists(wd_test_path("never/run.json")));
 }
 

@@ -187,7 +187,10 @@ static void add_prompts(wd_agreement *a, const wd_train_setup *s)
     XXH64_hash_t hash = 0;
     for (int64_t i = 0; i < s->data.count + s->samples; i++)
         hash = XXH3_64bits_withSeed(s->prompt[i], strlen(s->prompt[i]), hash);
-    wd_agree_on_bytes(a, "the prompts", &hash, sizeof hash);
+    char key[32], text[WD_AGREED_TEXT];
+    snprintf(key, sizeof key, "%016llx", (unsigned long long)hash);
+    snprintf(text, sizeof text, "%lld texts", (long long)(s->data.count + s->samples));
+    wd_agree_on_key(a, "the prompts", key, text, alike);
 }
 
 static void add_cluster(wd_agreement *a, const wd_cluster *cluster)
@@ -223,9 +226,8 @@ static void add_plan(wd_agreement *a, const wd_strategy_plan *plan)
     wd_agree_on_bytes(a, "where the teacher's blocks are", what, (size_t)n * sizeof *what);
 }
 
-wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup, wd_err *err)
+wd_status wd_train_agree(const wd_train_setup *setup, wd_err *err)
 {
-    wd_comm *comm = setup->trainer.machine.comm;
     wd_agreement *a;
     wd_status status;
     char kernels[WD_KERNELS_TEXT];
@@ -234,15 +236,26 @@ wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup,
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
     wd_agree_on_text(a, "the program's version", wd_version());
     wd_agree_on_text(a, "the kernels", kernels);
+    add_prompts(a, setup); /* before the options, some of which follow from their number */
     add_options(a, &setup->options);
     add_teacher(a, setup);
-    add_prompts(a, setup);
     WD_TRY_OUT(add_run(a, setup, err));
     WD_TRY_OUT(add_checkpoint(a, setup->resume, err));
+    status = wd_agreement_check(a, setup->trainer.machine.comm, err);
+out:
+    wd_free(a);
+    return status;
+}
+
+wd_status wd_train_agree_on_plan(const wd_train_plan *plan, const wd_train_setup *setup,
+                                 wd_err *err)
+{
+    wd_agreement *a;
+    if (wd_train_ranks(setup) == 1) return WD_OK;
+    WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
     add_cluster(a, &plan->input.cluster);
     add_plan(a, &plan->chosen);
-    status = wd_agreement_check(a, comm, err);
-out:
+    const wd_status status = wd_agreement_check(a, setup->trainer.machine.comm, err);
     wd_free(a);
     return status;
 }

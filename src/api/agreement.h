@@ -35,8 +35,13 @@ void wd_agree_on_key(wd_agreement *agreement, const char *name, const char *key,
  * call it. */
 wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err);
 
-/* Compares all ranks of a run that is set up and planned, including the keys of its teacher and
- * text encoder. WD_IO: the checkpoint from which it resumes cannot be read. All ranks call it. */
-wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup, wd_err *err);
+/* Compares all ranks of a run that is set up: options, prompts, the keys of teacher and text
+ * encoder, and what it resumes. It comes before the ranks exchange anything whose size follows from
+ * these. WD_IO: the checkpoint from which it resumes cannot be read. All ranks call it. */
+wd_status wd_train_agree(const wd_train_setup *setup, wd_err *err);
+
+/* Compares what the ranks have planned from that. All ranks call it. */
+wd_status wd_train_agree_on_plan(const wd_train_plan *plan, const wd_train_setup *setup,
+                                 wd_err *err);
 
 #endif

@@ -103,7 +103,8 @@ static void *agree(void *context)
     t->teacher_key = setup->teacher_key;
     t->text_encoder_key = setup->text_encoder_key;
     t->prompts_key = t->negative_prompt = "";
-    k->status = wd_train_agree(&plan, setup, &k->err);
+    k->status = wd_train_agree(setup, &k->err);
+    if (k->status == WD_OK) k->status = wd_train_agree_on_plan(&plan, setup, &k->err);
     free(setup);
     return NULL;
 }

@@ -19,6 +19,9 @@ static void find_path(char path[WD_PATH_MAX])
         snprintf(path, WD_PATH_MAX, "%s/.cache/wandistiller/rates.json", home);
 }
 
+/* Speeds outside of this are of no machine: a plan with them would have endless or no time. */
+static const double per_s_min = 1, per_s_max = 1e21;
+
 /* The number under `name`; 0: there is none. */
 static double number_of(const json_t *entry, const char *name)
 {
@@ -28,7 +31,8 @@ static double number_of(const json_t *entry, const char *name)
 static bool is_known(const json_t *entry, double now)
 {
     const double age = now - number_of(entry, "measured");
-    return number_of(entry, "per_s") > 0 && age >= 0 && age < SECONDS_KEPT;
+    const double per_s = number_of(entry, "per_s");
+    return per_s >= per_s_min && per_s <= per_s_max && age >= 0 && age < SECONDS_KEPT;
 }
 
 void wd_rate_cache_open(wd_rate_cache *out)

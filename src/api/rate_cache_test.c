@@ -83,6 +83,17 @@ static void old_ones_are_forgotten(void **state)
     assert_true(get("old") == 0);
 }
 
+/* No machine has such speeds; with them a plan's times would be endless or none. */
+static void speeds_of_no_machine_are_dropped(void **state)
+{
+    (void)state;
+    static const double wrong[] = {1e-308, 0, -5, 1e300};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_entry(wrong[i], time(NULL));
+        assert_true(get("old") == 0);
+    }
+}
+
 static void what_is_no_cache_is_none(void **state)
 {
     (void)state;
@@ -102,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_faster_is_kept),
         cmocka_unit_test(old_ones_are_forgotten),
+        cmocka_unit_test(speeds_of_no_machine_are_dropped),
         cmocka_unit_test(what_is_no_cache_is_none),
     };
     return cmocka_run_group_tests(tests, in_a_folder, NULL);

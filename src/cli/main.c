@@ -49,9 +49,9 @@ static bool stops_by_itself(wd_job job)
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     static atomic_flag reported = ATOMIC_FLAG_INIT;
-    char path[1024];
+    char path[1024] = "a file that is mapped into memory";
     (void)context;
-    if (!wd_mapped_file_at(path, sizeof path, info->si_addr)) {
+    if (!wd_mapped_file_at(path, sizeof path, info->si_addr) && info->si_code != BUS_ADRERR) {
         signal(number, SIG_DFL);
         raise(number); /* when this handler returns */
         return;

@@ -9,7 +9,7 @@
 #include "core/plain.h"
 #include "wandistiller.h"
 
-enum { FILES_MAX = 512 };
+enum { FILES_MAX = 16384 };
 
 static struct {
     _Atomic uintptr_t begin; /* 0: the entry is free */

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 /* Records that [begin, begin + bytes) is the file `path`. The caller keeps the string `path` and
- * calls wd_mapped_forget before munmap. May be called from any thread. After some hundreds of files
+ * calls wd_mapped_forget before munmap. May be called from any thread. After 16,384 files
  * no more are recorded. */
 void wd_mapped_note(const void *begin, size_t bytes, const char *path);
 void wd_mapped_forget(const void *begin);

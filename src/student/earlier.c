@@ -75,9 +75,26 @@ static int is_event_file(const struct dirent *entry)
     return !strncmp(entry->d_name, events_prefix, sizeof events_prefix - 1);
 }
 
+static void name_unfinished(char name[64], int64_t first_step)
+{
+    snprintf(name, 64, "%s%" PRId64, unfinished_prefix, first_step);
+}
+
+/* The first step in the name of a folder that a move was filling when it was killed; -1: it is
+ * none, if only because this program would write the name in another way. */
+static int64_t unfinished_step(const char *name)
+{
+    char own[64];
+    const size_t prefix = sizeof unfinished_prefix - 1;
+    if (strncmp(name, unfinished_prefix, prefix)) return -1;
+    const int64_t step = strtoll(name + prefix, NULL, 10);
+    name_unfinished(own, step);
+    return step >= 0 && !strcmp(own, name) ? step : -1;
+}
+
 static int is_unfinished(const struct dirent *entry)
 {
-    return !strncmp(entry->d_name, unfinished_prefix, sizeof unfinished_prefix - 1);
+    return unfinished_step(entry->d_name) >= 0;
 }
 
 /* The step of a checkpoint or of a sheet; -1: it is neither. */
@@ -284,7 +301,7 @@ wd_status wd_earlier_move(const char *folder, int64_t first_step, wd_err *err)
     bool worth_it;
     WD_TRY(is_worth_it(&worth_it, folder, first_step, err));
     if (!worth_it) return WD_OK;
-    snprintf(name, sizeof name, "%s%" PRId64, unfinished_prefix, first_step);
+    name_unfinished(name, first_step);
     WD_TRY(wd_path_join(fresh, folder, name, err));
     return collect(folder, fresh, first_step, err);
 }
@@ -296,10 +313,11 @@ wd_status wd_earlier_finish(const char *folder, wd_err *err)
     WD_TRY(wd_folder_list_open(&list, folder, is_unfinished, alphasort, err));
     for (int i = 0; i < list.count; i++) {
         char fresh[WD_PATH_MAX];
+        struct stat info;
         const char *name = list.entry[i]->d_name;
-        const int64_t first_step = strtoll(name + sizeof unfinished_prefix - 1, NULL, 10);
         WD_TRY_OUT(wd_path_join(fresh, folder, name, err));
-        WD_TRY_OUT(collect(folder, fresh, first_step, err));
+        if (lstat(fresh, &info) || !S_ISDIR(info.st_mode)) continue; /* a link leads elsewhere */
+        WD_TRY_OUT(collect(folder, fresh, unfinished_step(name), err));
     }
 out:
     wd_folder_list_close(&list);

@@ -288,6 +288,28 @@ static void a_killed_move_is_ended(void **state)
     }
 }
 
+/* What is only named like a move that was killed is left alone. */
+static void other_names_are_not_taken_up(void **state)
+{
+    (void)state;
+    static const char *const others[] = {".tmp-earlier-from-x", ".tmp-earlier-from-",
+                                         ".tmp-earlier-from--1", ".tmp-earlier-from-7b",
+                                         ".tmp-earlier-from-99999999999999999999"};
+    char path[128], elsewhere[128];
+    wd_err err;
+    snprintf(path, sizeof path, "%s", new_folder());
+    snprintf(elsewhere, sizeof elsewhere, "%s", new_folder());
+    wd_test_ok(wd_folder_make(elsewhere, &err), &err);
+    put(path, "run.json", run_json);
+    put(path, "model_index.json", "{}");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        wd_test_ok(wd_folder_make(path_of(path, others[i]), &err), &err);
+    assert_int_equal(symlink(elsewhere, path_of(path, ".tmp-earlier-from-0")), 0);
+    wd_test_ok(wd_earlier_finish(path, &err), &err);
+    assert_true(has(path, "run.json") && has(path, "model_index.json"));
+    assert_false(has(path, "earlier-1"));
+}
+
 /* ---- which folders ---- */
 
 static void refused(const char *folder, wd_status status, const char *text)
@@ -384,6 +406,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(moves_are_numbered),
         cmocka_unit_test(a_link_leads_to_the_same_place),
         cmocka_unit_test(a_killed_move_is_ended),
+        cmocka_unit_test(other_names_are_not_taken_up),
         cmocka_unit_test(folders_of_others_are_refused),
         cmocka_unit_test(the_teachers_folder_is_refused),
         cmocka_unit_test(a_second_run_is_refused),
