@@ -123,6 +123,12 @@ int wd_version_number(void);
  * requested, nor in one of several ranks: mpirun sends the signal to all of them, also when one of
  * them has failed. */
 bool wd_request_stop(void);
+
+/* Whether the running job has files that only it can remove: weights that it has merged with LoRAs
+ * lie in a temporary folder until it ends. A program that lets signals end a job at once should
+ * call wd_request_stop instead while this is true. The function may be called from a signal
+ * handler. */
+bool wd_stop_cleans_up(void);
 bool wd_stop_requested(void);
 
 /* For a handler of SIGBUS, the signal that is raised where a mapped model file is cut short while
@@ -282,10 +288,10 @@ typedef struct wd_plan_options {
 
 /* Makes pictures with a teacher or a student. */
 typedef struct wd_sample_options {
-    size_t bytes;        /* of this struct */
-    const char *model;   /* pipeline folder or Hub id; required */
-    wd_texts prompt;     /* prompts, or ... */
-    const char *prompts; /* ... a file, one per line; one of the two is required */
+    size_t bytes;                /* of this struct */
+    const char *model;           /* pipeline folder or Hub id; required */
+    wd_texts prompt;             /* prompts, or ... */
+    const char *prompts;         /* ... a file, one per line; one of the two is required */
     const char *negative_prompt; /* NULL: the authors' for Wan's own models, else none */
     int64_t steps;
     double guidance_scale;   /* NaN: 1 for a student of this program, else the authors' */

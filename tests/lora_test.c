@@ -227,6 +227,7 @@ static void no_signal_leaves_merged_weights(void **state)
     setenv("TMPDIR", temporary, 1);
     end_by(SIGTERM, wd_test_path("by-term"));
     assert_int_equal(program.code, WD_INTERRUPTED);
+    assert_non_null(strstr(program.err, "pictures were drawn, and are in "));
     assert_false(has_temporary_folder(temporary));
     end_by(SIGKILL, wd_test_path("by-kill"));
     assert_true(has_temporary_folder(temporary));

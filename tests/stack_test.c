@@ -1,5 +1,5 @@
-/* A stack of 1 MiB is enough, for the program and for its threads: `ulimit -s 1024` is what some
- * systems give. What is large is on the heap. */
+/* The program runs where the stack is limited to little: `ulimit -s 512` is what some batch systems
+ * give, and threads inherit it. */
 #include "runs.h"
 
 #include <sys/resource.h>
@@ -8,13 +8,15 @@
 
 static wd_program program;
 
+enum { STACK_BYTES = 256 << 10 };
+
 #define SMALL "--height", "32", "--width", "32"
 
 static void run_with_small_stack(const char *const *arguments)
 {
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_STACK, &before), 0);
-    assert_int_equal(setrlimit(RLIMIT_STACK, &(struct rlimit){1 << 20, before.rlim_max}), 0);
+    assert_int_equal(setrlimit(RLIMIT_STACK, &(struct rlimit){STACK_BYTES, before.rlim_max}), 0);
     const pid_t pid = wd_program_start(arguments);
     assert_int_equal(setrlimit(RLIMIT_STACK, &before), 0);
     wd_program_wait(&program, pid);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/stop.h"
 #include "core/temporary_folder.h"
 
 static const char prefix[] = "wandistiller-loras-";
@@ -16,7 +17,10 @@ wd_status wd_merged_make_folder(wd_merged *out, wd_err *err)
     if (!above || !*above) above = "/tmp";
     wd_temporary_folder_remove_abandoned(above, prefix);
     out->lock = wd_temporary_folder_make(out->folder, sizeof out->folder, above, prefix);
-    if (out->lock >= 0) return WD_OK;
+    if (out->lock >= 0) {
+        wd_stop_hold(1);
+        return WD_OK;
+    }
     *out->folder = '\0';
     return wd_fail(err, WD_IO,
                    "%s: no folder for the weights with their LoRAs can be made there: %s; let "
@@ -38,5 +42,6 @@ void wd_merged_close(wd_merged *merged)
     if (!*merged->folder) return;
     wd_temporary_folder_remove(merged->folder);
     close(merged->lock);
+    wd_stop_hold(-1);
     *merged->folder = '\0';
 }

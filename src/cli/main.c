@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -17,6 +19,9 @@
 #define WD_COMMIT "" /* " (0123456789ab)" in the build of a clone: see cmake/library.cmake */
 #endif
 
+/* What threads have where nothing limits it. oneDNN, MPI and CUDA need most of what is used. */
+enum { STACK_BYTES = 8 << 20 };
+
 /* Writes to standard error with functions that a signal handler may call. */
 static void say(const char *text)
 {
@@ -24,23 +29,30 @@ static void say(const char *text)
     (void)written;
 }
 
+/* How the job takes signals. */
+static enum { ENDS_AT_ONCE, ENDS_UNLESS_IT_CLEANS_UP, STOPS } manner;
+
 /* Asks the job to stop. After that a second Ctrl-C ends the program at once. A second SIGTERM does
  * not, since Slurm sends two in a row when a job's time is over. */
 static void on_signal(int number)
 {
-    (void)number;
+    if (manner == ENDS_UNLESS_IT_CLEANS_UP && !wd_stop_cleans_up()) {
+        signal(number, SIG_DFL);
+        raise(number); /* when this handler returns */
+        return;
+    }
     signal(SIGINT, SIG_DFL);
     if (wd_request_stop()) say("\nstopping; Ctrl-C ends at once\n");
 }
 
-/* Whether a signal asks the job to stop instead of ending it: `train` then writes a checkpoint,
- * `convert` removes its unfinished file, `sample` and `eval` remove the weights that they have
- * merged with LoRAs. Signals end any other job at once. A job that handles
- * signals also ignores SIGPIPE, since in `train 2>&1 | tee log` Ctrl-C ends tee first. */
-static bool stops_by_itself(wd_job job)
+/* When asked to stop, `train` writes a checkpoint, and `convert` removes its unfinished file.
+ * `sample` and `eval` only remove weights that they have merged with LoRAs: the pictures that were
+ * drawn are there. A job that handles signals also ignores SIGPIPE, since in
+ * `train 2>&1 | tee log` Ctrl-C ends tee first. */
+static void choose_manner(wd_job job)
 {
-    return job == WD_JOB_TRAIN || job == WD_JOB_CONVERT || job == WD_JOB_SAMPLE ||
-           job == WD_JOB_EVAL;
+    if (job == WD_JOB_TRAIN || job == WD_JOB_CONVERT) manner = STOPS;
+    if (job == WD_JOB_SAMPLE || job == WD_JOB_EVAL) manner = ENDS_UNLESS_IT_CLEANS_UP;
 }
 
 /* A page of a mapped file cannot be read, and the thread cannot continue. The first thread that
@@ -158,12 +170,55 @@ static void settle_heap(void)
 #endif
 }
 
+/* ---- the job ---- */
+
+typedef wd_status run_fn(int argc, char **argv, wd_err *err);
+
+typedef struct call {
+    run_fn *run;
+    int argc;
+    char **argv;
+    wd_status status;
+    wd_err err;
+} call;
+
+static void *run_call(void *context)
+{
+    call *c = context;
+    c->status = c->run(c->argc, c->argv, &c->err);
+    return NULL;
+}
+
+/* Runs the job, on a thread of its own where this one has little stack: batch systems set limits
+ * such as `ulimit -s 512`, which nobody can raise again, and which other threads inherit unless
+ * their stacks are given a size. */
+static void run_with_stack(call *c)
+{
+    struct rlimit limit;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    const bool is_small = !getrlimit(RLIMIT_STACK, &limit) && limit.rlim_cur < STACK_BYTES;
+    if (is_small && !pthread_attr_init(&attributes)) {
+        pthread_attr_setstacksize(&attributes, STACK_BYTES);
+#ifdef __GLIBC__
+        pthread_setattr_default_np(&attributes); /* also for the threads of OpenMP and of MPI */
+#endif
+        const bool started = !pthread_create(&thread, &attributes, run_call, c);
+        pthread_attr_destroy(&attributes);
+        if (started) {
+            pthread_join(thread, NULL);
+            return;
+        }
+    }
+    run_call(c);
+}
+
 int main(int argc, char **argv)
 {
     settle_streams();
     settle_spinning(argv);
     settle_heap();
-    static wd_status (*const run[])(int, char **, wd_err *) = {
+    static run_fn *const run[] = {
 #define X(JOB, job, summary) [WD_JOB_##JOB] = wd_cli_##job,
         WD_JOB_MAP(X)
 #undef X
@@ -183,7 +238,9 @@ int main(int argc, char **argv)
     wd_err err = {.status = WD_INTERNAL, .message = "failed without saying why"};
     if (wd_job_find(&job, name, &err) != WD_OK) return fail(&err);
     catch_bus_errors();
-    if (stops_by_itself(job)) catch_signals();
-    wd_status status = run[job](argc - 1, argv + 1, &err);
-    return status == WD_OK ? finish() : fail(&err);
+    choose_manner(job);
+    if (manner != ENDS_AT_ONCE) catch_signals();
+    call job_call = {.run = run[job], .argc = argc - 1, .argv = argv + 1, .err = err};
+    run_with_stack(&job_call);
+    return job_call.status == WD_OK ? finish() : fail(&job_call.err);
 }

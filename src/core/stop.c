@@ -5,11 +5,21 @@
 #include "core/stop.h"
 
 /* Lock-free on every machine that this builds for, so a signal handler may store to them. */
-static atomic_int requested, one_of_many, begun;
+static atomic_int requested, one_of_many, begun, held;
 
 bool wd_request_stop(void)
 {
     return !atomic_exchange(&requested, 1) && !atomic_load(&one_of_many);
+}
+
+void wd_stop_hold(int change)
+{
+    atomic_fetch_add(&held, change);
+}
+
+bool wd_stop_cleans_up(void)
+{
+    return atomic_load(&held) > 0;
 }
 
 void wd_stop_as_one_of_many(bool many)

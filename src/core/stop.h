@@ -11,6 +11,10 @@ void wd_stop_as_one_of_many(bool many);
  * process: a program catches signals before it starts that job, and such a request is for it. */
 void wd_stop_begin(void);
 
+/* Counts what wd_stop_cleans_up asks for: `change` is 1 when a job has made such files, and -1 when
+ * it has removed them. */
+void wd_stop_hold(int change);
+
 /* Clears the request. */
 void wd_stop_forget(void);
 

@@ -6,9 +6,9 @@
 
 #include "core/error.h"
 
-/* Parses a file of at most 16 MiB, which may begin with a byte order mark, as Windows writes it, nested at most 64 deep, of at most 262,144 values; duplicate
- * keys are refused. If an integer exceeds int64_t, all numbers of the file are read as reals. The
- * caller calls json_decref on *out. */
+/* Parses a file of at most 16 MiB, nested at most 64 deep, of at most 262,144 values. It may begin
+ * with a byte order mark, as Windows writes it. Duplicate keys are refused. If an integer exceeds
+ * int64_t, all numbers of the file are read as reals. The caller calls json_decref on *out. */
 wd_status wd_json_load(json_t **out, const char *path, wd_err *err);
 /* Parses JSON in memory as wd_json_load does; errors call it `name`. */
 wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name,
