@@ -237,6 +237,7 @@ static void fill_machine(wd_train_setup *s)
 static wd_export_options export_options(const wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
+    const wd_texts *samples = &o->sample_prompts;
     wd_export_options export = wd_export_defaults();
     export.flow_shift = o->flow_shift;
     export.sampling_steps = o->sample_steps;
@@ -246,7 +247,8 @@ static wd_export_options export_options(const wd_train_setup *s)
     export.guidance_scale[0] = o->guidance_scale;
     export.guidance_scale[1] = o->guidance_scale_2;
     export.teacher_name = o->teacher_path ? o->teacher_path : s->teacher.path;
-    export.prompt = s->prompt[0];
+    if (samples->count && !(samples->count == 1 && wd_prompts_is_file(samples->item[0])))
+        export.prompt = samples->item[0]; /* given on the command line, to be shown */
     return export;
 }
 
@@ -325,7 +327,8 @@ static wd_status open_student(wd_train_setup *s, wd_err *err)
     if (!config)
         s->student = (wd_student_config){.dit = s->first.dit,
                                          .image_height = s->first.default_height,
-                                         .image_width = s->first.default_width};
+                                         .image_width = s->first.default_width,
+                                         .text_tokens = s->first.trained_text_tokens};
     return wd_student_config_check(&s->student.dit, &s->teacher.dit, err);
 }
 
