@@ -295,6 +295,46 @@ static void older_forms_do_not_stay(void **state)
     }
 }
 
+/* A student is sampled with the length of text with which it was trained, and whoever wants it for
+ * programs that know but one length hears at the start, and when it is converted, that it has
+ * another. */
+static void a_student_keeps_its_length_of_text(void **state)
+{
+    (void)state;
+    static const char other[] = "give every Wan model text of 512 tokens; this one was made for 40";
+    const char *out = wd_test_path("length"), *file = wd_test_path("length.safetensors");
+    const char *trace = wd_test_path("length-trace.safetensors");
+    wd_err err;
+    wd_pipeline student;
+    wd_safetensors *traced;
+    wd_program_run(&program, RUN("length"), "--num_steps", "2", "--max_sequence_length", "40");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, other)); /* nobody has said that it is for ComfyUI */
+    wd_test_ok(wd_pipeline_open(&student, out, &err), &err);
+    assert_int_equal(student.text_tokens, 40);
+    wd_program_run(&program, "convert", "--model", out, "--to", "comfyui", "--out", file);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "length.safetensors: ComfyUI and stable-diffusion.cpp"));
+    assert_non_null(strstr(program.err, other));
+    wd_program_run(&program, "sample", "--model", out, "--prompt", "horse, green background",
+                   "--steps", "1", "--trace", trace, "--out", wd_test_path("length.png"));
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_safetensors_open(&traced, trace, &err), &err);
+    assert_int_equal(wd_safetensors_find(traced, "prompt_embeds")->tensor.dim[1], 40);
+    wd_safetensors_close(traced);
+    wd_program_run(&program, RUN("length"), "--num_steps", "2", "--max_sequence_length", "40",
+                   "--export", "gguf");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "--export gguf: ComfyUI and stable-diffusion.cpp"));
+    assert_non_null(strstr(program.err, "student-Q8_0.gguf: ComfyUI and stable-diffusion.cpp"));
+    wd_program_run(&program, RUN("length"), "--num_steps", "2", "--max_sequence_length", "512",
+                   "--export", "gguf");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "give every Wan model text of"));
+    assert_non_null(strstr(program.err, "--export gguf: not for ComfyUI, which takes every Wan "
+                                        "model to have heads of size 128; this one has 32"));
+}
+
 static void they_never_change_the_student(void **state)
 {
     (void)state;
@@ -478,8 +518,7 @@ static void both_phases_in_one_command(void **state)
 static void epochs_may_be_too_many(void **state)
 {
     (void)state;
-    wd_program_run(&program, RUN("never"), "--batch_size", "1", "--num_epochs",
-                   "900000000000000");
+    wd_program_run(&program, RUN("never"), "--batch_size", "1", "--num_epochs", "900000000000000");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--num_epochs 900000000000000: expected");
 }
 
@@ -592,6 +631,7 @@ int main(void)
         cmocka_unit_test(a_file_keeps_what_was_said),
         cmocka_unit_test(one_rank_is_this_process),
         cmocka_unit_test(every_such_option_is_tried),
+        cmocka_unit_test(a_student_keeps_its_length_of_text),
         cmocka_unit_test(they_never_change_the_student),
         cmocka_unit_test(few_steps_start_from_an_earlier_student),
         cmocka_unit_test(older_forms_do_not_stay),

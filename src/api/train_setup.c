@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
 #include "dev/device_list.h"
 #include "io/writable.h"
 #include "student/checkpoint_list.h"
+#include "wan/convert.h"
 #include "wan/preset.h"
 
 enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
@@ -305,6 +307,15 @@ static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
+/* Says at the start, not after hours, what the programs for which --export writes will not do. */
+static void warn_of_clients(const wd_train_setup *s)
+{
+    char name[64];
+    if (!s->options.export_to || (s->comm && s->comm->rank)) return;
+    snprintf(name, sizeof name, "--export %.40s", s->options.export_to);
+    wd_convert_warn_of_clients(name, &s->student.dit, s->options.max_sequence_length);
+}
+
 /* Checks the folders that rank 0 writes. */
 static wd_status check_folders(const wd_train_setup *s, wd_err *err)
 {
@@ -353,6 +364,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(resolve_teacher_dtype(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(check_folders(s, err));
+    warn_of_clients(s);
     fill_trainer(s);
     return WD_OK;
 }
