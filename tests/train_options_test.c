@@ -262,6 +262,34 @@ static void check_converted(const char *out, const char *sampler, int64_t steps)
 #undef CONVERT
 }
 
+/* ComfyUI lists files by their endings: a name that it would not list is refused before anything is
+ * written, and so is one that looks like a file where a folder is written. */
+static void endings_are_those_that_comfyui_lists(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *to, *out, *expected;
+    } cases[] = {
+        {"comfyui", "x.st", "ends in .safetensors with --to comfyui: ComfyUI lists no other"},
+        {"comfyui", "x.gguf", "ends in .safetensors"},
+        {"comfyui", "noext", "ends in .safetensors"},
+        {"gguf", "noext", "ends in .gguf with --to gguf: ComfyUI lists no other"},
+        {"gguf", "x.safetensors", "ends in .gguf"},
+        {"diffusers", "x.safetensors", "expected a folder, found a name with .safetensors"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *out = wd_test_path(cases[i].out);
+        wd_program_run(&program, "convert", "--model", teacher, "--to", cases[i].to, "--out", out);
+        wd_program_refused(&program, WD_INVALID_ARGUMENT, cases[i].expected);
+        assert_false(wd_path_exists(out));
+    }
+    wd_program_run(&program, RUN("x.safetensors"), "--num_steps", "2");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected a folder, found a name with");
+    const char *good = wd_test_path("x.SFT");
+    wd_program_run(&program, "convert", "--model", teacher, "--to", "comfyui", "--out", good);
+    wd_program_succeeded(&program);
+}
+
 /* A resumed run that writes no other forms leaves none of the older student, but what else is in
  * their folders; and what --export names is known. */
 static void older_forms_do_not_stay(void **state)
@@ -631,6 +659,7 @@ int main(void)
         cmocka_unit_test(a_file_keeps_what_was_said),
         cmocka_unit_test(one_rank_is_this_process),
         cmocka_unit_test(every_such_option_is_tried),
+        cmocka_unit_test(endings_are_those_that_comfyui_lists),
         cmocka_unit_test(a_student_keeps_its_length_of_text),
         cmocka_unit_test(they_never_change_the_student),
         cmocka_unit_test(few_steps_start_from_an_earlier_student),
