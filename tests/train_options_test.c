@@ -232,7 +232,7 @@ static void check_gguf(const char *out, int64_t steps)
     wd_safetensors_close(a);
     wd_safetensors_close(b);
     wd_test_ok(wd_path_join(path, out, "gguf/student.json", &err), &err);
-    check_workflow(path, "UnetLoaderGGUF", "student-Q8_0.gguf", "uni_pc", steps, &folder);
+    check_workflow(path, "UnetLoaderGGUF", "student-Q8_0.gguf", "dpmpp_2m", steps, &folder);
 }
 
 /* What `convert` makes of a student has a workflow beside it, by its card and its scheduler; an
@@ -301,7 +301,7 @@ static void older_forms_do_not_stay(void **state)
     wd_program_succeeded(&program);
     assert_true(wd_path_exists(wd_test_path("forms/comfyui/student.safetensors")));
     assert_true(wd_path_exists(wd_test_path("forms/gguf/student-Q8_0.gguf")));
-    check_converted(wd_test_path("forms"), "uni_pc", 20);
+    check_converted(wd_test_path("forms"), "dpmpp_2m", 20);
     wd_test_ok(wd_file_write(notes, "mine", 4, &err), &err);
     wd_program_run(&program, RUN("forms"), "--num_steps", "4", "--stop_at_step", "3", "--resume",
                    "auto", "--export", "gguf");
@@ -313,7 +313,7 @@ static void older_forms_do_not_stay(void **state)
     wd_program_run(&program, RUN("forms"), "--num_steps", "4", "--resume", "auto", "--export",
                    "comfyui");
     wd_program_succeeded(&program);
-    check_comfyui(wd_test_path("forms"), "uni_pc", 20);
+    check_comfyui(wd_test_path("forms"), "dpmpp_2m", 20);
     assert_true(wd_path_exists(notes) && !wd_path_exists(wd_test_path("forms/gguf")));
     static const char *const unknown[] = {"onnx", "comfyui,", "gguf,gguf"};
     for (int i = 0; i < 3; i++) {
@@ -378,7 +378,7 @@ static void they_never_change_the_student(void **state)
         run_with(r);
         assert_same_weights("usual", out);
         if (r) continue;
-        check_comfyui(out, "uni_pc", 1); /* of its sheets */
+        check_comfyui(out, "dpmpp_2m", 1); /* of its sheets */
         check_gguf(out, 1);
     }
 }

@@ -16,7 +16,7 @@ typedef struct wd_workflow {
     int64_t width, height;   /* pixels */
     int64_t steps;
     double shift, cfg;
-    const char *sampler; /* "euler", "uni_pc" */
+    const char *sampler; /* "euler", "dpmpp_2m" */
 } wd_workflow;
 
 /* The graph, as ComfyUI opens it (its format 0.4). *out is the caller's to json_decref. Warns of a
