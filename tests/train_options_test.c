@@ -323,6 +323,39 @@ static void older_forms_do_not_stay(void **state)
     }
 }
 
+static bool file_has(const char *name, const char *text)
+{
+    char *content;
+    size_t bytes;
+    wd_err err;
+    wd_test_ok(wd_file_read(&content, &bytes, wd_test_path(name), 1 << 20, &err), &err);
+    const bool has = strstr(content, text) != NULL;
+    wd_free(content);
+    return has;
+}
+
+/* A student's folder is published: card and workflow have none of the training prompts, but an
+ * example, or what was given to be shown; the workflow in ComfyUI's syntax. */
+static void the_example_is_no_training_prompt(void **state)
+{
+    (void)state;
+    static const char prompts[] = "secret horse\nsecret deer\n";
+    wd_err err;
+    wd_test_ok(wd_file_write(wd_test_path("secret.txt"), prompts, sizeof prompts - 1, &err), &err);
+    wd_program_run(&program, RUN("example"), "--data_path", wd_test_path("secret.txt"),
+                   "--num_steps", "2", "--export", "comfyui");
+    wd_program_succeeded(&program);
+    assert_true(file_has("example/README.md", "prompt=\"red apple, blue background\""));
+    assert_false(file_has("example/README.md", "secret"));
+    assert_true(file_has("example/comfyui/student.json", "red apple, blue background"));
+    assert_false(file_has("example/comfyui/student.json", "secret"));
+    wd_program_run(&program, RUN("example"), "--num_steps", "2", "--export", "comfyui",
+                   "--sample_prompts", "a (red) fox", "a deer");
+    wd_program_succeeded(&program);
+    assert_true(file_has("example/README.md", "prompt=\"a (red) fox\""));
+    assert_true(file_has("example/comfyui/student.json", "\"a \\\\(red\\\\) fox\""));
+}
+
 /* A student is sampled with the length of text with which it was trained, and whoever wants it for
  * programs that know but one length hears at the start, and when it is converted, that it has
  * another. */
@@ -660,6 +693,7 @@ int main(void)
         cmocka_unit_test(one_rank_is_this_process),
         cmocka_unit_test(every_such_option_is_tried),
         cmocka_unit_test(endings_are_those_that_comfyui_lists),
+        cmocka_unit_test(the_example_is_no_training_prompt),
         cmocka_unit_test(a_student_keeps_its_length_of_text),
         cmocka_unit_test(they_never_change_the_student),
         cmocka_unit_test(few_steps_start_from_an_earlier_student),

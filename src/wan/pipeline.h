@@ -53,12 +53,12 @@ typedef struct wd_pipeline {
                                * of the card, else 20 */
     double guidance_scale[2]; /* of each expert, as its authors recommend; 5: unknown */
     const char *negative_prompt; /* the authors', less its words against still pictures; "": none */
-    int64_t text_tokens; /* default text length: trained_text_tokens, else the tokenizer's
-                          * model_max_length, at most 512 */
+    int64_t text_tokens;         /* default text length: trained_text_tokens, else the tokenizer's
+                                  * model_max_length, at most 512 */
     int64_t trained_text_tokens; /* with which a student of this program was trained; 0: unknown */
-    const char *lora[2]; /* LoRAs that are merged into each expert; borrowed; NULL: none */
-    wd_overlay overlay;  /* where their results lie, and what is quantised: see
-                          * wd_pipeline_make_overlay */
+    const char *lora[2];         /* LoRAs that are merged into each expert; borrowed; NULL: none */
+    wd_overlay overlay;          /* where their results lie, and what is quantised: see
+                                  * wd_pipeline_make_overlay */
 } wd_pipeline;
 
 /* Opens a pipeline; `name` is a folder or a Hub id. There is nothing to close. */

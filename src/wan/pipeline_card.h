@@ -5,9 +5,9 @@
  *     "_wandistiller": {"height": 480, "width": 832, "num_inference_steps": 4,
  *                       "max_sequence_length": 512}
  *
- * under the names that diffusers' WanPipeline gives its arguments. diffusers ignores keys that begin
- * with an underscore. Its model card is prose for people, and is read only for what such an entry
- * lacks: students of earlier versions have none. */
+ * under the names that diffusers' WanPipeline gives its arguments. diffusers ignores keys that
+ * begin with an underscore. Its model card is prose for people, and is read only for what such an
+ * entry lacks: students of earlier versions have none. */
 #ifndef WD_WAN_PIPELINE_CARD_H
 #define WD_WAN_PIPELINE_CARD_H
 

@@ -11,9 +11,9 @@
 typedef struct wd_workflow {
     const char *unet, *clip, *vae; /* names of files in ComfyUI's folders */
     bool unet_is_gguf;             /* it is loaded by the node of ComfyUI-GGUF */
-    const char *prompt;      /* plain text; it is cleaned, and escaped for ComfyUI */
-    int64_t latent_channels; /* 16 or 48 */
-    int64_t width, height;   /* pixels */
+    const char *prompt;            /* plain text; it is cleaned, and escaped for ComfyUI */
+    int64_t latent_channels;       /* 16 or 48 */
+    int64_t width, height;         /* pixels */
     int64_t steps;
     double shift, cfg;
     const char *sampler; /* "euler", "dpmpp_2m" */
