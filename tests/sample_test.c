@@ -107,6 +107,8 @@ static void what_cannot_be_is_refused_by_name(void **state)
     wd_program_run(&program, "sample", "--model", model, "--prompt", "a", "b", "--out", "x.png");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected a folder for 2 pictures");
     refuse(WD_INVALID_ARGUMENT, "pictures are written as PNG", "--out", "x.jpg");
+    refuse(WD_INVALID_ARGUMENT, "pictures are written as PNG", "--out", "x.TIF");
+    refuse(WD_INVALID_ARGUMENT, "--trace x.pt: expected a .safetensors file", "--trace", "x.pt");
     refuse(WD_NOT_FOUND, "no-folder/x.png: cannot be written", "--out", "no-folder/x.png");
     wd_program_run(&program, "sample", "--model", model, "--out", "x.png");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--prompts FILE or --prompt TEXT");

@@ -232,7 +232,7 @@ static void check_gguf(const char *out, int64_t steps)
     wd_safetensors_close(a);
     wd_safetensors_close(b);
     wd_test_ok(wd_path_join(path, out, "gguf/student.json", &err), &err);
-    check_workflow(path, "UnetLoaderGGUF", "student-Q8_0.gguf", "uni_pc", steps, &folder);
+    check_workflow(path, "UnetLoaderGGUF", "student-Q8_0.gguf", "dpmpp_2m", steps, &folder);
 }
 
 /* What `convert` makes of a student has a workflow beside it, by its card and its scheduler; an
@@ -262,6 +262,34 @@ static void check_converted(const char *out, const char *sampler, int64_t steps)
 #undef CONVERT
 }
 
+/* ComfyUI lists files by their endings: a name that it would not list is refused before anything is
+ * written, and so is one that looks like a file where a folder is written. */
+static void endings_are_those_that_comfyui_lists(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *to, *out, *expected;
+    } cases[] = {
+        {"comfyui", "x.st", "ends in .safetensors with --to comfyui: ComfyUI lists no other"},
+        {"comfyui", "x.gguf", "ends in .safetensors"},
+        {"comfyui", "noext", "ends in .safetensors"},
+        {"gguf", "noext", "ends in .gguf with --to gguf: ComfyUI lists no other"},
+        {"gguf", "x.safetensors", "ends in .gguf"},
+        {"diffusers", "x.safetensors", "expected a folder, found a name with .safetensors"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *out = wd_test_path(cases[i].out);
+        wd_program_run(&program, "convert", "--model", teacher, "--to", cases[i].to, "--out", out);
+        wd_program_refused(&program, WD_INVALID_ARGUMENT, cases[i].expected);
+        assert_false(wd_path_exists(out));
+    }
+    wd_program_run(&program, RUN("x.safetensors"), "--num_steps", "2");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected a folder, found a name with");
+    const char *good = wd_test_path("x.SFT");
+    wd_program_run(&program, "convert", "--model", teacher, "--to", "comfyui", "--out", good);
+    wd_program_succeeded(&program);
+}
+
 /* A resumed run that writes no other forms leaves none of the older student, but what else is in
  * their folders; and what --export names is known. */
 static void older_forms_do_not_stay(void **state)
@@ -273,7 +301,7 @@ static void older_forms_do_not_stay(void **state)
     wd_program_succeeded(&program);
     assert_true(wd_path_exists(wd_test_path("forms/comfyui/student.safetensors")));
     assert_true(wd_path_exists(wd_test_path("forms/gguf/student-Q8_0.gguf")));
-    check_converted(wd_test_path("forms"), "uni_pc", 20);
+    check_converted(wd_test_path("forms"), "dpmpp_2m", 20);
     wd_test_ok(wd_file_write(notes, "mine", 4, &err), &err);
     wd_program_run(&program, RUN("forms"), "--num_steps", "4", "--stop_at_step", "3", "--resume",
                    "auto", "--export", "gguf");
@@ -285,7 +313,7 @@ static void older_forms_do_not_stay(void **state)
     wd_program_run(&program, RUN("forms"), "--num_steps", "4", "--resume", "auto", "--export",
                    "comfyui");
     wd_program_succeeded(&program);
-    check_comfyui(wd_test_path("forms"), "uni_pc", 20);
+    check_comfyui(wd_test_path("forms"), "dpmpp_2m", 20);
     assert_true(wd_path_exists(notes) && !wd_path_exists(wd_test_path("forms/gguf")));
     static const char *const unknown[] = {"onnx", "comfyui,", "gguf,gguf"};
     for (int i = 0; i < 3; i++) {
@@ -293,6 +321,79 @@ static void older_forms_do_not_stay(void **state)
         assert_int_equal(program.code, 2);
         assert_non_null(strstr(program.err, "expected comfyui, gguf, or comfyui,gguf"));
     }
+}
+
+static bool file_has(const char *name, const char *text)
+{
+    char *content;
+    size_t bytes;
+    wd_err err;
+    wd_test_ok(wd_file_read(&content, &bytes, wd_test_path(name), 1 << 20, &err), &err);
+    const bool has = strstr(content, text) != NULL;
+    wd_free(content);
+    return has;
+}
+
+/* A student's folder is published: card and workflow have none of the training prompts, but an
+ * example, or what was given to be shown; the workflow in ComfyUI's syntax. */
+static void the_example_is_no_training_prompt(void **state)
+{
+    (void)state;
+    static const char prompts[] = "secret horse\nsecret deer\n";
+    wd_err err;
+    wd_test_ok(wd_file_write(wd_test_path("secret.txt"), prompts, sizeof prompts - 1, &err), &err);
+    wd_program_run(&program, RUN("example"), "--data_path", wd_test_path("secret.txt"),
+                   "--num_steps", "2", "--export", "comfyui");
+    wd_program_succeeded(&program);
+    assert_true(file_has("example/README.md", "prompt=\"red apple, blue background\""));
+    assert_false(file_has("example/README.md", "secret"));
+    assert_true(file_has("example/comfyui/student.json", "red apple, blue background"));
+    assert_false(file_has("example/comfyui/student.json", "secret"));
+    wd_program_run(&program, RUN("example"), "--num_steps", "2", "--export", "comfyui",
+                   "--sample_prompts", "a (red) fox", "a deer");
+    wd_program_succeeded(&program);
+    assert_true(file_has("example/README.md", "prompt=\"a (red) fox\""));
+    assert_true(file_has("example/comfyui/student.json", "\"a \\\\(red\\\\) fox\""));
+}
+
+/* A student is sampled with the length of text with which it was trained, and whoever wants it for
+ * programs that know but one length hears at the start, and when it is converted, that it has
+ * another. */
+static void a_student_keeps_its_length_of_text(void **state)
+{
+    (void)state;
+    static const char other[] = "give every Wan model text of 512 tokens; this one was made for 40";
+    const char *out = wd_test_path("length"), *file = wd_test_path("length.safetensors");
+    const char *trace = wd_test_path("length-trace.safetensors");
+    wd_err err;
+    wd_pipeline student;
+    wd_safetensors *traced;
+    wd_program_run(&program, RUN("length"), "--num_steps", "2", "--max_sequence_length", "40");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, other)); /* nobody has said that it is for ComfyUI */
+    wd_test_ok(wd_pipeline_open(&student, out, &err), &err);
+    assert_int_equal(student.text_tokens, 40);
+    wd_program_run(&program, "convert", "--model", out, "--to", "comfyui", "--out", file);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "length.safetensors: ComfyUI and stable-diffusion.cpp"));
+    assert_non_null(strstr(program.err, other));
+    wd_program_run(&program, "sample", "--model", out, "--prompt", "horse, green background",
+                   "--steps", "1", "--trace", trace, "--out", wd_test_path("length.png"));
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_safetensors_open(&traced, trace, &err), &err);
+    assert_int_equal(wd_safetensors_find(traced, "prompt_embeds")->tensor.dim[1], 40);
+    wd_safetensors_close(traced);
+    wd_program_run(&program, RUN("length"), "--num_steps", "2", "--max_sequence_length", "40",
+                   "--export", "gguf");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "--export gguf: ComfyUI and stable-diffusion.cpp"));
+    assert_non_null(strstr(program.err, "student-Q8_0.gguf: ComfyUI and stable-diffusion.cpp"));
+    wd_program_run(&program, RUN("length"), "--num_steps", "2", "--max_sequence_length", "512",
+                   "--export", "gguf");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "give every Wan model text of"));
+    assert_non_null(strstr(program.err, "--export gguf: not for ComfyUI, which takes every Wan "
+                                        "model to have heads of size 128; this one has 32"));
 }
 
 static void they_never_change_the_student(void **state)
@@ -310,7 +411,7 @@ static void they_never_change_the_student(void **state)
         run_with(r);
         assert_same_weights("usual", out);
         if (r) continue;
-        check_comfyui(out, "uni_pc", 1); /* of its sheets */
+        check_comfyui(out, "dpmpp_2m", 1); /* of its sheets */
         check_gguf(out, 1);
     }
 }
@@ -478,8 +579,7 @@ static void both_phases_in_one_command(void **state)
 static void epochs_may_be_too_many(void **state)
 {
     (void)state;
-    wd_program_run(&program, RUN("never"), "--batch_size", "1", "--num_epochs",
-                   "900000000000000");
+    wd_program_run(&program, RUN("never"), "--batch_size", "1", "--num_epochs", "900000000000000");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--num_epochs 900000000000000: expected");
 }
 
@@ -592,6 +692,9 @@ int main(void)
         cmocka_unit_test(a_file_keeps_what_was_said),
         cmocka_unit_test(one_rank_is_this_process),
         cmocka_unit_test(every_such_option_is_tried),
+        cmocka_unit_test(endings_are_those_that_comfyui_lists),
+        cmocka_unit_test(the_example_is_no_training_prompt),
+        cmocka_unit_test(a_student_keeps_its_length_of_text),
         cmocka_unit_test(they_never_change_the_student),
         cmocka_unit_test(few_steps_start_from_an_earlier_student),
         cmocka_unit_test(older_forms_do_not_stay),

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/stop.h"
+#include "io/writable.h"
 #include "student/comfyui.h"
 #include "student/export.h"
 #include "wan/convert.h"
@@ -31,6 +32,19 @@ static wd_status check_dtype(const wd_convert_options *o, wd_dtype dtype, wd_err
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "--dtype %s: expected float32, float16, bfloat16%s with --to %s", o->dtype, more,
                    o->to);
+}
+
+/* ComfyUI and ComfyUI-GGUF list files by the ending of their names, and only those that they know.
+ */
+static wd_status check_ending(const wd_convert_options *o, wd_err *err)
+{
+    const bool to_gguf = !strcmp(o->to, "gguf");
+    if (!strcmp(o->to, "diffusers")) return wd_folder_check_writable(o->out, "--out", err);
+    if (wd_path_has_ending(o->out, to_gguf ? ".gguf" : ".safetensors")) return WD_OK;
+    if (!to_gguf && wd_path_has_ending(o->out, ".sft")) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--out %s: expected a name that ends in %s with --to %s: ComfyUI lists no other",
+                   o->out, to_gguf ? ".gguf" : ".safetensors", o->to);
 }
 
 static wd_status to_diffusers(wd_merged *merged, const wd_convert_options *options, bool second,
@@ -84,6 +98,7 @@ wd_status wd_convert(const wd_convert_options *options, wd_err *err)
     const bool given = options->dtype && wd_dtype_parse(&dtype, options->dtype);
     const bool second = !strcmp(options->component, "transformer_2");
     if (given) WD_TRY(check_dtype(options, dtype, err));
+    WD_TRY(check_ending(options, err));
     wd_merged merged = {0};
     wd_status status;
     if (!strcmp(options->to, "diffusers"))

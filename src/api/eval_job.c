@@ -79,6 +79,7 @@ static wd_status choose_teacher(wd_eval_job *j, wd_err *err)
     if (!isnan(o->guidance_scale_2)) scale[1] = o->guidance_scale_2;
     if (o->negative_prompt) j->negative_prompt = o->negative_prompt;
     if (o->max_sequence_length) j->text_tokens = o->max_sequence_length;
+    if (!j->text_tokens) j->text_tokens = j->pipeline[STUDENT].trained_text_tokens;
     if (!j->text_tokens) j->text_tokens = j->pipeline[TEACHER].text_tokens;
     return WD_OK;
 }

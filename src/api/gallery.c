@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "core/memory.h"
 #include "io/file.h"
@@ -13,27 +12,18 @@
 
 enum { PAIR_COLUMNS_MAX = 8 };
 
-static bool ends_with(const char *path, const char *ending)
-{
-    const size_t n = strlen(path), m = strlen(ending);
-    return n > m && !strcasecmp(path + n - m, ending);
-}
-
 /* Whether `path` names one picture rather than a folder. */
 static bool is_file(const char *path)
 {
-    return ends_with(path, ".png");
+    return wd_path_has_ending(path, ".png");
 }
 
 wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err)
 {
-    static const char *const others[] = {".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tiff"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (ends_with(path, others[i]))
-            return wd_fail(err, WD_INVALID_ARGUMENT,
-                           "--out %s: expected a folder or a .png file: pictures are written as "
-                           "PNG",
-                           path);
+    static const char *const others[] = {".jpg",  ".jpeg", ".webp", ".gif",         ".bmp",  ".tif",
+                                         ".tiff", ".avif", ".svg",  ".safetensors", ".json", NULL};
+    WD_TRY(wd_path_refuse_endings(
+        path, "--out", others, "a folder or a .png file, since pictures are written as PNG", err));
     if (!is_file(path)) return wd_folder_check_writable(path, "--out", err);
     if (count > 1)
         return wd_fail(err, WD_INVALID_ARGUMENT,

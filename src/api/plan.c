@@ -45,6 +45,15 @@ static double plan_guided(const wd_train_plan *plan, const wd_train_setup *setup
     return seconds;
 }
 
+static wd_status check_svg(const char *path, wd_err *err)
+{
+    static const char *const others[] = {".png", ".jpg",  ".jpeg", ".webp",
+                                         ".pdf", ".html", ".json", NULL};
+    if (!path) return WD_OK;
+    WD_TRY(wd_path_refuse_endings(path, "--svg", others, "a .svg file", err));
+    return wd_file_check_writable(path, "--svg", err);
+}
+
 static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,
                       wd_devices *devices, wd_err *err)
 {
@@ -57,7 +66,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     const bool has_text =
         s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
     wd_teacher_map map;
-    if (options->svg) WD_TRY(wd_file_check_writable(options->svg, "--svg", err));
+    WD_TRY(check_svg(options->svg, err));
     WD_TRY(wd_teacher_map_open(&map, s, devices, err));
     if (has_text) WD_TRY(wd_text_plan(&prompts, s, devices, &map, err));
     WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &map, &prompts, err));

@@ -39,7 +39,8 @@ static const wd_option convert_table[] = {
              "these quantise the matrices of the blocks; default: as they are stored"},
     {WD_TEXT_LINE(out, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
      .help =
-         "File to write, which must not exist yet; with --to diffusers a folder without a model"},
+         "File to write, which must not exist yet: .safetensors for ComfyUI, .gguf for gguf; with "
+         "--to diffusers a folder without a model"},
 };
 
 #undef OPTIONS

@@ -47,7 +47,8 @@ static const wd_option sample_table[] = {
     {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Sampling",
      .help = "Flow shift; default: the scheduler's"},
     {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Sampling",
-     .help = "Text tokens; 0: the smaller of 512 and the tokenizer's maximum"},
+     .help = "Text tokens; 0: as many as the student was trained with, else the smaller of 512 and "
+             "the tokenizer's maximum"},
     {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Sampling",
      .help = "Pictures at a time; 0: chosen. Never changes a picture"},
 
@@ -97,7 +98,7 @@ static const wd_option eval_table[] = {
      .help = "Number of seeds, from --seed up, with which every prompt is drawn: several give "
              "meaningful standard errors, and the diversity of pictures"},
     {WD_INT_LINE(steps, "0", 0, 1000), .group = "Sampling",
-     .help = "Sampling steps of both; 0: what the student's card says, else 20"},
+     .help = "Sampling steps of both; 0: what the student was made for, else 20"},
     {WD_INT_LINE(reference_steps, "20", 1, 1000), .group = "Sampling",
      .help =
          "Sampling steps of another teacher picture, with which the student's is compared as well"},

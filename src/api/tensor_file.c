@@ -152,7 +152,10 @@ static wd_status look_for_mark(bool *out, const char *path, wd_err *err)
 
 wd_status wd_tensor_file_check(const char *path, const char *option, const char *in, wd_err *err)
 {
+    static const char *const others[] = {".pt",  ".pth",  ".bin", ".ckpt", ".npy",
+                                         ".npz", ".gguf", ".png", ".json", NULL};
     bool replaceable;
+    WD_TRY(wd_path_refuse_endings(path, option, others, "a .safetensors file", err));
     WD_TRY(wd_file_check_writable(path, option, err));
     if (!wd_path_exists(path)) return WD_OK;
     if (in && wd_path_is_inside(path, in))

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
 #include "dev/device_list.h"
 #include "io/writable.h"
 #include "student/checkpoint_list.h"
+#include "wan/convert.h"
 #include "wan/preset.h"
 
 enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
@@ -237,6 +239,7 @@ static void fill_machine(wd_train_setup *s)
 static wd_export_options export_options(const wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
+    const wd_texts *samples = &o->sample_prompts;
     wd_export_options export = wd_export_defaults();
     export.flow_shift = o->flow_shift;
     export.sampling_steps = o->sample_steps;
@@ -246,7 +249,8 @@ static wd_export_options export_options(const wd_train_setup *s)
     export.guidance_scale[0] = o->guidance_scale;
     export.guidance_scale[1] = o->guidance_scale_2;
     export.teacher_name = o->teacher_path ? o->teacher_path : s->teacher.path;
-    export.prompt = s->prompt[0];
+    if (samples->count && !(samples->count == 1 && wd_prompts_is_file(samples->item[0])))
+        export.prompt = samples->item[0]; /* given on the command line, to be shown */
     return export;
 }
 
@@ -303,6 +307,15 @@ static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
+/* Says at the start, not after hours, what the programs for which --export writes will not do. */
+static void warn_of_clients(const wd_train_setup *s)
+{
+    char name[64];
+    if (!s->options.export_to || (s->comm && s->comm->rank)) return;
+    snprintf(name, sizeof name, "--export %.40s", s->options.export_to);
+    wd_convert_warn_of_clients(name, &s->student.dit, s->options.max_sequence_length);
+}
+
 /* Checks the folders that rank 0 writes. */
 static wd_status check_folders(const wd_train_setup *s, wd_err *err)
 {
@@ -325,7 +338,8 @@ static wd_status open_student(wd_train_setup *s, wd_err *err)
     if (!config)
         s->student = (wd_student_config){.dit = s->first.dit,
                                          .image_height = s->first.default_height,
-                                         .image_width = s->first.default_width};
+                                         .image_width = s->first.default_width,
+                                         .text_tokens = s->first.trained_text_tokens};
     return wd_student_config_check(&s->student.dit, &s->teacher.dit, err);
 }
 
@@ -350,6 +364,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(resolve_teacher_dtype(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(check_folders(s, err));
+    warn_of_clients(s);
     fill_trainer(s);
     return WD_OK;
 }

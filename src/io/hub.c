@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/shell.h"
 
 enum { ID_MAX = 200, COMMIT_MAX = 128 };
 
@@ -140,11 +141,12 @@ wd_status wd_hub_find(char out[WD_PATH_MAX], const char *name, wd_err *err)
     WD_TRY(wd_path_join(snapshots, repository, "snapshots", err));
     WD_TRY(wd_path_join(path, snapshots, commit, err));
     if (wd_path_is_folder(path)) return wd_path_join(out, "", path, err);
-    bool is_main = !strcmp(revision, "main");
+    const bool is_main = !strcmp(revision, "main");
+    char word[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
     return wd_fail(
         err, WD_NOT_FOUND,
         "%s: neither a folder here nor in the Hub cache (looked for %s). To download it: "
         "hf download %s/%s%s%s%s",
         name, path, org, model, is_original(org, model) ? "-Diffusers" : "",
-        is_main ? "" : " --revision ", is_main ? "" : revision);
+        is_main ? "" : " --revision ", is_main ? "" : wd_shell_word(word, sizeof word, revision));
 }

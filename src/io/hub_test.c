@@ -112,6 +112,8 @@ static void says_how_to_get_it(void **state)
     assert_null(strstr(err.message, "-Diffusers-Diffusers"));
     wd_test_refused(wd_hub_find(found, "org/nothing@v2", &err), &err, WD_NOT_FOUND,
                     "hf download org/nothing --revision v2");
+    wd_test_refused(wd_hub_find(found, "org/nothing@v 2;ls", &err), &err, WD_NOT_FOUND,
+                    "hf download org/nothing --revision 'v 2;ls'");
     static const char *const no_ids[] = {"none",   "/a/b",  "./a", "a/b/c", "a/",
                                          "../etc", "a b/c", "",    "a/b@",  "a/b@../../x"};
     for (size_t i = 0; i < sizeof no_ids / sizeof *no_ids; i++)

@@ -1,7 +1,8 @@
 /* Files of prompts: see io/prompts.h.
  *
  * Data flow: a path names files; each file is cut into lines; a line gives one prompt (or none, if
- * it is blank), which is appended to one growing block. Pointers into it are made at the end. */
+ * it is blank), which is appended to one growing block; of a caption file all lines together give
+ * one. Pointers into the block are made at the end. */
 #include "io/prompts.h"
 
 #include <dirent.h>
@@ -11,6 +12,7 @@
 #include <strings.h>
 #include <utf8proc.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -22,6 +24,10 @@ typedef struct builder {
     char *bytes; /* the prompts, each with its '\0' */
     size_t used, capacity;
     int64_t count;
+    size_t begin;              /* of the caption under way */
+    int64_t lines;             /* of captions, without blank ones */
+    const char *noun, *source; /* what was read: "prompt", ", one a line, from" */
+    char path[WD_PATH_MAX];
 } builder;
 
 typedef struct line {
@@ -43,6 +49,18 @@ static bool is_blank(const char *text, size_t bytes)
     return true;
 }
 
+/* Makes room for so many more bytes. */
+static wd_status make_room(builder *b, size_t bytes, wd_err *err)
+{
+    void *grown = b->bytes;
+    if (b->used + bytes <= b->capacity) return WD_OK;
+    const size_t capacity = 2 * b->capacity + bytes + 4096;
+    WD_TRY(wd_resize(&grown, capacity, 1, "prompts", err));
+    b->bytes = grown;
+    b->capacity = capacity;
+    return WD_OK;
+}
+
 /* Appends a prompt, which must be UTF-8, unless it is blank. */
 static wd_status add(builder *b, const char *text, size_t bytes, const line *l, wd_err *err)
 {
@@ -50,18 +68,37 @@ static wd_status add(builder *b, const char *text, size_t bytes, const line *l, 
     if (bytes > WD_PROMPT_BYTES_MAX)
         return wd_fail(err, WD_UNSUPPORTED, "%s: line %lld: a prompt of %zu bytes, at most %d",
                        l->path, (long long)l->number, bytes, WD_PROMPT_BYTES_MAX);
-    if (b->used + bytes + 1 > b->capacity) {
-        size_t capacity = 2 * b->capacity + bytes + 4096;
-        void *grown = b->bytes;
-        WD_TRY(wd_resize(&grown, capacity, 1, "prompts", err));
-        b->bytes = grown;
-        b->capacity = capacity;
-    }
+    WD_TRY(make_room(b, bytes + 1, err));
     memcpy(b->bytes + b->used, text, bytes);
     b->bytes[b->used + bytes] = '\0';
     b->used += bytes + 1;
     b->count++;
     return WD_OK;
+}
+
+/* Appends a line to the caption under way, with a space between it and the line before. */
+static wd_status read_caption_line(builder *b, const line *l, wd_err *err)
+{
+    const size_t before = b->used - b->begin;
+    if (is_blank(l->text, l->bytes)) return WD_OK;
+    if (l->bytes >= WD_PROMPT_BYTES_MAX - before)
+        return wd_fail(err, WD_UNSUPPORTED, "%s: line %lld: a caption of more than %d bytes",
+                       l->path, (long long)l->number, WD_PROMPT_BYTES_MAX - 1);
+    WD_TRY(make_room(b, l->bytes + 2, err)); /* the space, and the end of the caption */
+    if (before) b->bytes[b->used++] = ' ';
+    memcpy(b->bytes + b->used, l->text, l->bytes);
+    b->used += l->bytes;
+    b->lines++;
+    return WD_OK;
+}
+
+static void end_caption(builder *b)
+{
+    if (b->used > b->begin) {
+        b->bytes[b->used++] = '\0';
+        b->count++;
+    }
+    b->begin = b->used;
 }
 
 static wd_status read_plain(builder *b, const line *l, wd_err *err)
@@ -106,11 +143,6 @@ bool wd_prompts_is_file(const char *text)
     return wd_path_exists(text) || ends_with(text, ".txt") || ends_with(text, ".jsonl");
 }
 
-static line_reader *reader_of(const char *path)
-{
-    return ends_with(path, ".jsonl") || ends_with(path, ".ndjson") ? read_json : read_plain;
-}
-
 /* Refuses a line with bytes that are no text in UTF-8. */
 static wd_status check_line(const line *l, wd_err *err)
 {
@@ -126,10 +158,9 @@ static wd_status check_line(const line *l, wd_err *err)
 }
 
 /* Reads the lines of a text, which end with LF, CR LF or CR. */
-static wd_status read_lines(builder *b, const char *text, size_t bytes, const char *path,
-                            wd_err *err)
+static wd_status read_lines(builder *b, line_reader *read, const char *text, size_t bytes,
+                            const char *path, wd_err *err)
 {
-    line_reader *read = reader_of(path);
     line l = {.text = text, .path = path, .number = 1};
     const char *end = text + bytes;
     while (l.text < end) {
@@ -145,7 +176,7 @@ static wd_status read_lines(builder *b, const char *text, size_t bytes, const ch
     return WD_OK;
 }
 
-static wd_status read_file(builder *b, const char *path, wd_err *err)
+static wd_status read_file(builder *b, line_reader *read, const char *path, wd_err *err)
 {
     static const char *const tables[] = {".json", ".csv", ".tsv", ".parquet", ".arrow", ".gz"};
     char *text;
@@ -165,9 +196,19 @@ static wd_status read_file(builder *b, const char *path, wd_err *err)
         status =
             wd_fail(err, WD_BAD_FORMAT, "%s: expected UTF-8, found UTF-16; save it as UTF-8", path);
     else
-        status = read_lines(b, text + mark, bytes - mark, path, err);
+        status = read_lines(b, read, text + mark, bytes - mark, path, err);
     wd_free(text);
     return status;
+}
+
+/* Reads a file with several prompts. */
+static wd_status read_list(builder *b, const char *path, wd_err *err)
+{
+    const bool is_json = ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
+    b->noun = "prompt";
+    b->source = is_json ? ", one a JSON object, from" : ", one a line, from";
+    WD_TRY(wd_path_join(b->path, "", path, err));
+    return read_file(b, is_json ? read_json : read_plain, path, err);
 }
 
 static int is_caption_file(const struct dirent *entry)
@@ -185,11 +226,15 @@ static wd_status read_captions(builder *b, const char *folder, wd_err *err)
     char path[WD_PATH_MAX];
     struct dirent **entries;
     wd_status status = WD_OK;
+    b->noun = "caption";
+    b->source = " from the folder";
+    WD_TRY(wd_path_join(b->path, "", folder, err));
     int count = scandir(folder, &entries, is_caption_file, by_name);
     if (count < 0) return wd_fail(err, WD_IO, "%s: cannot be read: %s", folder, strerror(errno));
     for (int i = 0; i < count && status == WD_OK; i++) {
         status = wd_path_join(path, folder, entries[i]->d_name, err);
-        if (status == WD_OK) status = read_file(b, path, err);
+        if (status == WD_OK) status = read_file(b, read_caption_line, path, err);
+        end_caption(b);
     }
     for (int i = 0; i < count; i++) free(entries[i]);
     free(entries);
@@ -208,9 +253,22 @@ static wd_status read_folder(builder *b, const char *folder, wd_err *err)
     char path[WD_PATH_MAX];
     for (int i = 0; i < 2; i++) {
         WD_TRY(wd_path_join(path, folder, names[i], err));
-        if (wd_path_exists(path)) return read_file(b, path, err);
+        if (wd_path_exists(path)) return read_list(b, path, err);
     }
     return read_captions(b, folder, err);
+}
+
+/* Logs what was read, since a file of many prompts means another thing in a folder. */
+static void say(const builder *b)
+{
+    wd_log(WD_LOG_INFO, "%lld %s%s%s %s", (long long)b->count, b->noun, b->count == 1 ? "" : "s",
+           b->source, b->path);
+    if (b->count == 1 && b->lines > 1)
+        wd_log(
+            WD_LOG_WARNING,
+            "%s: its only caption file has %lld lines, which were taken as one prompt. If each of "
+            "them is a prompt, give the file instead of the folder, or call it prompts.txt",
+            b->path, (long long)b->lines);
 }
 
 wd_status wd_prompts_open(wd_prompts *out, const char *path, wd_err *err)
@@ -218,7 +276,7 @@ wd_status wd_prompts_open(wd_prompts *out, const char *path, wd_err *err)
     builder b = {0};
     void *text = NULL;
     wd_status status;
-    WD_TRY_OUT(wd_path_is_folder(path) ? read_folder(&b, path, err) : read_file(&b, path, err));
+    WD_TRY_OUT(wd_path_is_folder(path) ? read_folder(&b, path, err) : read_list(&b, path, err));
     if (b.count == 0) {
         status = wd_fail(err, WD_BAD_FORMAT, "%s: expected at least one prompt, found none", path);
         goto out;
@@ -227,6 +285,7 @@ wd_status wd_prompts_open(wd_prompts *out, const char *path, wd_err *err)
     *out = (wd_prompts){.count = b.count, .text = text, .bytes = b.bytes};
     char *next = b.bytes;
     for (int64_t i = 0; i < b.count; i++, next += strlen(next) + 1) out->text[i] = next;
+    say(&b);
     return WD_OK;
 out:
     wd_free(b.bytes);

@@ -15,8 +15,10 @@ typedef struct wd_prompts {
 /* Reads the prompts at `path`:
  * - a text file (UTF-8, with or without a byte order mark): one prompt a line, blank lines skipped;
  * - a .jsonl or .ndjson file: one object a line, the prompt under "prompt", "caption" or "text";
- * - a folder: its prompts.txt, else its metadata.jsonl, else all its *.txt files in sorted order.
- * Errors name file and line. A path without any prompt is an error. */
+ * - a folder: its prompts.txt, else its metadata.jsonl, else its caption files: each *.txt is one
+ *   prompt, its lines joined with spaces, blank ones left out; in the order of their names.
+ * It logs which of these was read. Errors name file and line. A path without any prompt is an
+ * error. */
 wd_status wd_prompts_open(wd_prompts *out, const char *path, wd_err *err);
 /* Whether `text` is the name of a file of prompts rather than a prompt: a file of that name exists,
  * or it ends in .txt or .jsonl. */

@@ -2,6 +2,7 @@
 #include "failing.h"
 
 #include "io/prompts.h"
+#include "wandistiller.h"
 
 /* Writes `bytes` to the file `name` of the test's folder and reads prompts from it. */
 static wd_status read_bytes(wd_prompts *out, const char *name, const void *bytes, size_t count,
@@ -93,6 +94,73 @@ static void reads_folders(void **state)
     expect(&p, 1, (const char *[]){"from prompts"});
 }
 
+static void keep(void *context, wd_log_level level, const char *text)
+{
+    char *said = context;
+    snprintf(said + strlen(said), 1024 - strlen(said), "%s%s\n",
+             level == WD_LOG_WARNING ? "warning: " : "", text);
+}
+
+/* A caption file is one prompt, whatever its lines; the log says what was read. */
+static void captions_of_several_lines(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_prompts p;
+    char folder[WD_PATH_MAX], file[WD_PATH_MAX], said[1024] = "";
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), "captions", &err), &err);
+    wd_test_ok(wd_path_join(file, folder, "1.txt", &err), &err);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    read_text(&p, "captions/1.txt", "A horse stands.\r\n\r\nThe sky is blue.\nIt is day.\n", &err);
+    wd_prompts_close(&p);
+    wd_log_to(keep, said, WD_LOG_INFO);
+    wd_test_ok(wd_prompts_open(&p, folder, &err), &err);
+    expect(&p, 1, (const char *[]){"A horse stands. The sky is blue. It is day."});
+    assert_non_null(strstr(said, "1 caption from the folder "));
+    assert_non_null(strstr(said, "warning: "));
+    assert_non_null(strstr(said, "has 3 lines, which were taken as one prompt"));
+    wd_log_to(NULL, NULL, WD_LOG_INFO);
+    read_text(&p, "captions/2.txt", "\n \nA monkey.", &err);
+    wd_prompts_close(&p);
+    assert_int_equal(read_text(&p, "captions/3.txt", "\n\n", &err), WD_BAD_FORMAT);
+    *said = '\0';
+    wd_log_to(keep, said, WD_LOG_INFO);
+    wd_test_ok(wd_prompts_open(&p, folder, &err), &err);
+    expect(&p, 2, (const char *[]){"A horse stands. The sky is blue. It is day.", "A monkey."});
+    assert_non_null(strstr(said, "2 captions from the folder "));
+    assert_null(strstr(said, "warning: "));
+    wd_test_ok(wd_prompts_open(&p, file, &err), &err);
+    expect(&p, 3, (const char *[]){"A horse stands.", "The sky is blue.", "It is day."});
+    assert_non_null(strstr(said, "3 prompts, one a line, from "));
+    wd_log_to(NULL, NULL, WD_LOG_INFO);
+}
+
+/* All lines of a caption together have a limit. */
+static void captions_have_an_end(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_prompts p;
+    void *text;
+    char folder[WD_PATH_MAX];
+    const size_t half = WD_PROMPT_BYTES_MAX / 2;
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), "long", &err), &err);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_ok(wd_alloc(&text, 2 * half + 1, 1, "a caption", &err), &err);
+    memset(text, 'x', 2 * half + 1);
+    ((char *)text)[half] = '\n';
+    wd_test_ok(read_bytes(&p, "long/a.txt", text, 2 * half - 1, &err), &err);
+    wd_prompts_close(&p);
+    wd_test_ok(wd_prompts_open(&p, folder, &err), &err);
+    assert_int_equal(strlen(p.text[0]), 2 * half - 1);
+    wd_prompts_close(&p);
+    wd_test_ok(read_bytes(&p, "long/a.txt", text, 2 * half + 1, &err), &err);
+    wd_prompts_close(&p);
+    wd_test_refused(wd_prompts_open(&p, folder, &err), &err, WD_UNSUPPORTED,
+                    "a.txt: line 2: a caption of more than");
+    wd_free(text);
+}
+
 static void refuses_what_is_no_prompts_file(void **state)
 {
     (void)state;
@@ -162,6 +230,8 @@ int main(void)
         cmocka_unit_test(reads_lines),
         cmocka_unit_test(reads_json_lines),
         cmocka_unit_test(reads_folders),
+        cmocka_unit_test(captions_of_several_lines),
+        cmocka_unit_test(captions_have_an_end),
         cmocka_unit_test(refuses_what_is_no_prompts_file),
         cmocka_unit_test(reads_a_mebibyte_and_no_more),
         cmocka_unit_test(nth_allocation_fails),

@@ -69,16 +69,30 @@ int32_t wd_spiece_find(const wd_spiece *spiece, const char *piece)
     }
 }
 
+/* How many of the first ids an undivided text, which has `before` there, would not have: the mark
+ * of a word's beginning, and an unknown token behind another one. */
+static size_t count_left_out(const wd_spiece *spiece, const std::vector<int> &ids, int32_t before)
+{
+    static const char mark[] = "\xe2\x96\x81";
+    const int unknown = spiece->processor.unk_id();
+    size_t n = 0;
+    if (ids.size() > n && ids[n] == wd_spiece_find(spiece, mark)) n++;
+    if (ids.size() > n && ids[n] == unknown && before == unknown) n++;
+    return n;
+}
+
 wd_status wd_spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const wd_spiece *spiece,
-                           const char *text, size_t bytes, wd_err *err)
+                           const char *text, size_t bytes, int32_t before, wd_err *err)
 {
     try {
         std::vector<int> found;
         auto status = spiece->processor.Encode({text, bytes}, &found);
         if (!status.ok())
             return wd_fail(err, WD_INTERNAL, "SentencePiece: %s", status.ToString().c_str());
-        *count = static_cast<int64_t>(found.size());
-        for (int64_t i = 0; i < *count && i < capacity; i++) ids[i] = found[static_cast<size_t>(i)];
+        const size_t first = before < 0 ? 0 : count_left_out(spiece, found, before);
+        *count = static_cast<int64_t>(found.size() - first);
+        for (int64_t i = 0; i < *count && i < capacity; i++)
+            ids[i] = found[first + static_cast<size_t>(i)];
         return WD_OK;
     } catch (...) {
         return refuse_exception(err);

@@ -19,9 +19,14 @@ int32_t wd_spiece_count(const wd_spiece *spiece);
 int32_t wd_spiece_find(const wd_spiece *spiece, const char *piece); /* id, or -1 */
 
 /* Encodes `text` without tokens before or after it. If *count exceeds `capacity`, only the first
- * `capacity` ids are written. May be called from several threads. */
+ * `capacity` ids are written. `before`: -1, or, if the text begins inside a word, the id of the
+ * token before it: then no token marks the beginning of a word, and unknown characters join unknown
+ * ones before them in one token, as in an undivided text. May be called from several threads.
+ *
+ * The library joins unknown characters by copying all that it has joined, for each of them: its
+ * time grows with the square of their number. */
 wd_status wd_spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const wd_spiece *spiece,
-                           const char *text, size_t bytes, wd_err *err);
+                           const char *text, size_t bytes, int32_t before, wd_err *err);
 
 #ifdef __cplusplus
 }

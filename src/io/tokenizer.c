@@ -1,7 +1,8 @@
 /* The pipeline's tokenizer: see io/tokenizer.h.
  *
- * Data flow: the text is cut at the special tokens in it; SentencePiece encodes the parts between
- * them (it normalises, splits at white space and segments); </s> is appended.
+ * Data flow: the text is cut at the special tokens in it, and what is between them into parts of
+ * bounded length; SentencePiece encodes one part after another (it normalises, splits at white
+ * space and segments) until there are as many tokens as asked for; </s> is appended.
  *
  * transformers keeps the same vocabulary in tokenizer.json, and segments with its own code. The ids
  * agree except for unknown characters of real UMT5 tokenizers: transformers 5 gives 2 (there <s>),
@@ -15,6 +16,7 @@
 
 #include "core/memory.h"
 #include "core/require.h"
+#include "core/stop.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/spiece.h"
@@ -254,6 +256,36 @@ static const special *special_at(const wd_tokenizer *t, const char *text)
     return longest;
 }
 
+size_t wd_tokenizer_part(const char *text, size_t bytes)
+{
+    size_t end = WD_TOKENIZER_PART_BYTES;
+    if (bytes <= end) return bytes;
+    while (end && text[end] != ' ') end--;
+    if (end) return end;
+    end = WD_TOKENIZER_PART_BYTES; /* one word, which is cut between two characters */
+    while (((unsigned char)text[end] & 0xc0) == 0x80) end--;
+    return end ? end : WD_TOKENIZER_PART_BYTES;
+}
+
+/* Encodes a text without special tokens, at most up to `room` ids in all; *used counts them. */
+static wd_status encode_text(int32_t *ids, int64_t *used, int64_t room, const wd_tokenizer *t,
+                             const char *text, size_t bytes, wd_err *err)
+{
+    bool in_word = false;
+    while (bytes && *used < room) {
+        int64_t n = 0;
+        const size_t part = wd_tokenizer_part(text, bytes);
+        const int32_t before = in_word && *used ? ids[*used - 1] : -1;
+        if (wd_stop_requested()) return wd_fail(err, WD_INTERRUPTED, "stopped on request");
+        WD_TRY(wd_spiece_encode(ids + *used, &n, room - *used, t->spiece, text, part, before, err));
+        *used = n < room - *used ? *used + n : room;
+        text += part;
+        bytes -= part;
+        in_word = bytes && *text != ' ';
+    }
+    return WD_OK;
+}
+
 wd_status wd_tokenizer_encode(int32_t *ids, int64_t *count, const wd_tokenizer *t, const char *text,
                               int64_t max_length, wd_err *err)
 {
@@ -263,11 +295,7 @@ wd_status wd_tokenizer_encode(int32_t *ids, int64_t *count, const wd_tokenizer *
         const special *found = NULL;
         const char *end = text;
         while (*end && !(found = special_at(t, end))) end++;
-        int64_t n = 0;
-        if (end > text)
-            WD_TRY(wd_spiece_encode(ids + used, &n, room - used, t->spiece, text,
-                                    (size_t)(end - text), err));
-        used = n < room - used ? used + n : room;
+        WD_TRY(encode_text(ids, &used, room, t, text, (size_t)(end - text), err));
         if (found && used < room) ids[used++] = found->id;
         text = found ? end + found->bytes : end;
     }

@@ -2,6 +2,7 @@
  * pipeline fixture's among them. */
 #include "failing.h"
 
+#include "core/stop.h"
 #include "io/tokenizer.h"
 
 enum { IDS_MAX = 64 };
@@ -96,6 +97,92 @@ static void takes_a_mebibyte(void **state)
     wd_test_ok(wd_tokenizer_encode(ids, &count, t, text, IDS_MAX, &err), &err);
     assert_int_equal(count, IDS_MAX);
     wd_free(block);
+    wd_tokenizer_close(t);
+}
+
+/* Fills `bytes` of a new text with repetitions of `unit`. */
+static char *repeat(const char *unit, size_t bytes)
+{
+    wd_err err;
+    void *block;
+    const size_t each = strlen(unit);
+    wd_test_ok(wd_alloc(&block, bytes + 64, 1, "a prompt", &err), &err);
+    for (size_t i = 0; i + each <= bytes; i += each) memcpy((char *)block + i, unit, each);
+    return block;
+}
+
+/* SentencePiece's time grows with the square of the unknown characters that it gets at once. No
+ * part is longer than the bound, whatever the text; parts end before spaces, where there are any,
+ * and never inside a character. */
+static void parts_are_short(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *unit;
+        char next; /* the byte with which all parts but the first begin */
+    } texts[] = {{"red apple ", ' '}, {"\U0001f600", '\xf0'}, {"\u65e5\u672c", 0}, {"x", 'x'}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char *text = repeat(texts[i].unit, 1 << 20);
+        const size_t bytes = strlen(text);
+        size_t parts = 0;
+        for (size_t at = 0, part; at < bytes; at += part, parts++) {
+            part = wd_tokenizer_part(text + at, bytes - at);
+            assert_in_range(part, 1, WD_TOKENIZER_PART_BYTES);
+            if (at && texts[i].next) assert_int_equal(text[at], texts[i].next);
+            assert_true(((unsigned char)text[at] & 0xc0) != 0x80);
+        }
+        assert_in_range(parts, 128, 130);
+        wd_free(text);
+    }
+    assert_int_equal(wd_tokenizer_part("abc def", 7), 7);
+}
+
+/* The ids of a long text are those of its words one after another. */
+static void parts_do_not_change_ids(void **state)
+{
+    (void)state;
+    enum { WORDS = 12000, ROOM = 10 * WORDS };
+    static const char *const words[] = {"red", "apple,", "\u65e5\u672c", "zipper-mouth",
+                                        "\U0001f600"};
+    static int32_t whole[ROOM], single[ROOM];
+    wd_err err;
+    wd_tokenizer *t = open_tiny();
+    int64_t used = 0, count;
+    char *text = repeat(" ", WORDS * 16), *end = text;
+    for (int i = 0; i < WORDS; i++) {
+        const char *word = words[i * 7919 / 3 % 5];
+        end += sprintf(end, "%s%s", i ? " " : "", word);
+        wd_test_ok(wd_tokenizer_encode(single + used, &count, t, word, 64, &err), &err);
+        used += count - 1; /* less </s> */
+    }
+    assert_true(end - text > 8 * WD_TOKENIZER_PART_BYTES);
+    wd_test_ok(wd_tokenizer_encode(whole, &count, t, text, ROOM, &err), &err);
+    assert_int_equal(count, used + 1);
+    assert_memory_equal(whole, single, (size_t)used * sizeof *whole);
+    wd_free(text);
+    wd_tokenizer_close(t);
+}
+
+/* Unknown characters are one token, however many; what is behind them is seen. In one part this
+ * would take hours. A request to stop is heard meanwhile. */
+static void a_mebibyte_of_unknown_characters(void **state)
+{
+    (void)state;
+    static const int32_t expected[] = {10, 2, 22, 5, 1};
+    int32_t ids[IDS_MAX];
+    int64_t count;
+    wd_err err;
+    wd_tokenizer *t = open_tiny();
+    char *text = repeat("\U0001f600", 1 << 20);
+    strcat(text, " red");
+    wd_test_ok(wd_tokenizer_encode(ids, &count, t, text, IDS_MAX, &err), &err);
+    assert_int_equal(count, 5);
+    assert_memory_equal(ids, expected, sizeof expected);
+    wd_request_stop();
+    const wd_status status = wd_tokenizer_encode(ids, &count, t, text, IDS_MAX, &err);
+    wd_stop_forget();
+    wd_test_refused(status, &err, WD_INTERRUPTED, "stopped on request");
+    wd_free(text);
     wd_tokenizer_close(t);
 }
 
@@ -236,6 +323,9 @@ int main(void)
         cmocka_unit_test(ids_equal_the_reference),
         cmocka_unit_test(cuts_at_any_length),
         cmocka_unit_test(takes_a_mebibyte),
+        cmocka_unit_test(parts_are_short),
+        cmocka_unit_test(parts_do_not_change_ids),
+        cmocka_unit_test(a_mebibyte_of_unknown_characters),
         cmocka_unit_test(reads_configurations),
         cmocka_unit_test(refuses_bad_folders),
         cmocka_unit_test(refuses_cut_models),

@@ -6,9 +6,26 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "io/file.h"
+
+bool wd_path_has_ending(const char *path, const char *ending)
+{
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && path[n - m - 1] != '/' && !strcasecmp(path + n - m, ending);
+}
+
+wd_status wd_path_refuse_endings(const char *path, const char *option, const char *const *endings,
+                                 const char *expected, wd_err *err)
+{
+    for (; *endings; endings++)
+        if (wd_path_has_ending(path, *endings))
+            return wd_fail(err, WD_INVALID_ARGUMENT, "%s %s: expected %s, found a name with %s",
+                           option, path, expected, *endings);
+    return WD_OK;
+}
 
 /* Whether the file's content can be mapped, as weights and encoded prompts are read. */
 static wd_status try_map(const char *path, wd_err *err)
@@ -77,8 +94,12 @@ static void go_up(char path[WD_PATH_MAX])
 
 wd_status wd_folder_check_writable(const char *path, const char *option, wd_err *err)
 {
+    static const char *const files[] = {".safetensors", ".sft",  ".gguf", ".png",
+                                        ".jpg",         ".json", ".svg",  NULL};
     char folder[WD_PATH_MAX], probe[WD_PATH_MAX];
     WD_TRY(wd_path_join(folder, "", path, err));
+    if (!wd_path_exists(folder))
+        WD_TRY(wd_path_refuse_endings(path, option, files, "a folder", err));
     WD_TRY(wd_path_join(probe, path, "", err)); /* ends with a slash: in the folder */
     while (!wd_path_exists(folder)) {
         memcpy(probe, folder, sizeof probe);

@@ -117,6 +117,26 @@ static void tensors_need_no_shared_map(void **state)
     wd_safetensors_close(set);
 }
 
+/* Programs go by the ending of a name: one that belongs to something else is refused. A folder that
+ * is there may be called as it likes. */
+static void endings_of_others_are_refused(void **state)
+{
+    (void)state;
+    static const char *const others[] = {".png", ".pdf", NULL};
+    wd_err err;
+    assert_true(wd_path_has_ending("a.png", ".png") && wd_path_has_ending("a/b.PNG", ".png"));
+    assert_false(wd_path_has_ending("a.pngx", ".png") || wd_path_has_ending("png", ".png"));
+    assert_false(wd_path_has_ending(".png", ".png") || wd_path_has_ending("a/.png", ".png"));
+    wd_test_ok(wd_path_refuse_endings("a.svg", "--svg", others, "a .svg file", &err), &err);
+    wd_test_refused(wd_path_refuse_endings("a.Pdf", "--svg", others, "a .svg file", &err), &err,
+                    WD_INVALID_ARGUMENT,
+                    "--svg a.Pdf: expected a .svg file, found a name with .pdf");
+    wd_test_refused(wd_folder_check_writable(below("s.safetensors"), "--output_dir", &err), &err,
+                    WD_INVALID_ARGUMENT, "expected a folder, found a name with .safetensors");
+    wd_test_ok(wd_folder_make(below("s.safetensors"), &err), &err);
+    wd_test_ok(wd_folder_check_writable(below("s.safetensors"), "--output_dir", &err), &err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +144,7 @@ int main(void)
         cmocka_unit_test(says_no),
         cmocka_unit_test(other_file_systems),
         cmocka_unit_test(tensors_need_no_shared_map),
+        cmocka_unit_test(endings_of_others_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,28 +11,56 @@
 #include "io/file.h"
 #include "wandistiller.h"
 
-/* "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": the Hub can link it; it cannot link a path. */
-static bool is_hub_id(const char *name)
+/* The bytes of a Hub id such as "Wan-AI/Wan2.1-T2V-1.3B-Diffusers" in a name, without the revision
+ * behind an '@'; 0: the name is a path. The Hub can link an id, it cannot link a path; and an id
+ * has no character that means something in YAML or Markdown. */
+static int hub_id_bytes(const char *name)
 {
-    const char *slash = strchr(name, '/');
-    if (!slash || slash == name || !slash[1] || strchr(slash + 1, '/') || name[0] == '.') {
-        return false;
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const size_t org = strspn(name, letters);
+    if (!org || name[0] == '.' || name[org] != '/' || wd_path_exists(name)) return 0;
+    const size_t model = strspn(name + org + 1, letters), bytes = org + 1 + model;
+    return model && (!name[bytes] || name[bytes] == '@') ? (int)bytes : 0;
+}
+
+/* The last part of a path: the folders above it concern nobody who reads the card. */
+static const char *last_part(const char *path)
+{
+    const char *part = path;
+    for (const char *c = path; *c; c++)
+        if (*c == '/' && c[1] && c[1] != '/') part = c + 1;
+    return part;
+}
+
+/* The teacher as Markdown: a path as code, in which nothing but a backquote has a meaning. */
+static void write_teacher(FILE *out, const char *name)
+{
+    const int bytes = hub_id_bytes(name);
+    if (bytes) {
+        fprintf(out, "%.*s", bytes, name);
+        return;
     }
-    return !wd_path_exists(name);
+    fputc('`', out);
+    for (const char *c = last_part(name); *c; c++) fputc(*c == '`' ? '\'' : *c, out);
+    fputc('`', out);
 }
 
 static void write_front_matter(FILE *out, const wd_export_options *o)
 {
+    const int bytes = hub_id_bytes(o->teacher_name);
     fprintf(out, "---\nlibrary_name: diffusers\npipeline_tag: text-to-image\n"
                  "tags: [wan, distillation, wandistiller]\n");
-    if (is_hub_id(o->teacher_name)) fprintf(out, "base_model: %s\n", o->teacher_name);
+    if (bytes) fprintf(out, "base_model: %.*s\n", bytes, o->teacher_name);
     fprintf(out, "---\n\n");
 }
 
 static void write_facts(FILE *out, const wd_params *p, const wd_export_options *o)
 {
     const wd_dit_config *c = &p->config;
-    fprintf(out, "# A text-to-image student of %s\n\n", o->teacher_name);
+    fprintf(out, "# A text-to-image student of ");
+    write_teacher(out, o->teacher_name);
+    fprintf(out, "\n\n");
     fprintf(out,
             "A Wan transformer with %.3g million weights (%lld blocks, width %lld, %lld heads, "
             "feed-forward %lld, %s), distilled with WanDistiller %s",
@@ -47,7 +75,7 @@ static void write_facts(FILE *out, const wd_params *p, const wd_export_options *
     if (o->guidance_scale[1] != o->guidance_scale[0]) {
         fprintf(out, " (high noise) and %g (low noise)", o->guidance_scale[1]);
     }
-    /* wd_pipeline_open finds a model's size in the line that says how to sample. */
+    /* Programs read these numbers in model_index.json (wan/pipeline_card.h). */
     fprintf(out,
             ", so there is one evaluation per step, and no negative prompt. Sample with %lld "
             "step%s, guidance 1, %lldx%lld, prompts of up to %lld tokens, flow shift %g.\n\n",

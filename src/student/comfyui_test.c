@@ -1,6 +1,7 @@
 /* Forms of a student for ComfyUI: what --export names, that they are whole or not there, and that
  * those of an older student go. */
 #include "teacher_copy.h"
+#include "workflow_check.h"
 
 #include <unistd.h>
 
@@ -103,6 +104,27 @@ static void whole_or_not_there(void **state)
     assert_true(has(written[0]) && has(written[1]) && has("gguf") && !has(".tmp-gguf"));
 }
 
+/* The workflow's sampler is the one that comes nearest to the student's scheduler. */
+static void samplers(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_pipeline p;
+    wd_export_options o = wd_export_defaults();
+    const char *path = wd_test_in(wd_test_folder(), "workflow.json");
+    wd_test_ok(wd_pipeline_open(&p, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    for (int i = 0; i < 3; i++) { /* UniPC; UniPC of few steps; Euler */
+        if (i == 1) o.student_steps = o.sampling_steps = 4;
+        if (i == 2) o.student_steps = 0;
+        p.scheduler.kind = i == 2 ? WD_SCHEDULER_EULER : WD_SCHEDULER_UNIPC;
+        wd_test_ok(wd_student_write_workflow(path, "x.gguf", true, &p, &o, &err), &err);
+        json_t *json = json_load_file(path, 0, NULL);
+        assert_string_equal(json_string_value(wd_test_widget(json, "KSampler", 4)),
+                            i ? "euler" : "dpmpp_2m");
+        json_decref(json);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -117,6 +139,7 @@ int main(void)
         cmocka_unit_test(written_and_removed),
         cmocka_unit_test(links_are_not_followed),
         cmocka_unit_test(whole_or_not_there),
+        cmocka_unit_test(samplers),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -15,6 +15,7 @@
 #include "student/card.h"
 #include "student/comfyui.h"
 #include "student/swap.h"
+#include "wan/pipeline_card.h"
 #include "wan/schedule.h"
 
 /* In transformer/config.json: who wrote it. Only such a transformer is ever replaced. */
@@ -35,7 +36,7 @@ wd_export_options wd_export_defaults(void)
                                .text_tokens = 512,
                                .guidance_scale = {5, 5},
                                .teacher_name = "a Wan pipeline",
-                               .prompt = "A cat in a garden, morning light"};
+                               .prompt = "red apple, blue background"};
 }
 
 /* ---- transformer ---- */
@@ -335,6 +336,12 @@ static wd_status write_model_index(const char *folder, const wd_pipeline *teache
 {
     json_t *index = NULL;
     WD_TRY(make_model_index(&index, teacher, options->student_steps > 0, err));
+    json_t *entry = wd_pipeline_sampling_json(options->height, options->width,
+                                              options->sampling_steps, options->text_tokens);
+    if (json_object_set_new(index, wd_pipeline_sampling_key, entry)) {
+        json_decref(index);
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no memory to write model_index.json");
+    }
     return save(index, folder, "model_index.json", err);
 }
 

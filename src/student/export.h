@@ -6,7 +6,8 @@
  *                    which makes Euler's steps (wan/schedule.h)
  *     vae/ text_encoder/ tokenizer/   the teacher's files (student/components.h)
  *     README.md      a model card: how to sample, what it was made of
- *     model_index.json   WanPipeline, one transformer, no boundary_ratio
+ *     model_index.json   WanPipeline, one transformer, no boundary_ratio; how to sample, for
+ *                    programs (wan/pipeline_card.h)
  *
  * Each of these is prepared in <output>/.tmp-student, then renamed into its place, changing places
  * with an older one; model_index.json comes last. So there is never half a component, and what else

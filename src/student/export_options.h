@@ -13,13 +13,14 @@ typedef struct wd_export_options {
     double flow_shift;      /* of the scheduler */
     int64_t student_steps;  /* > 0: it learnt chords (distill/chord.h), and the scheduler makes
                              * Euler's steps, of which sampling_steps is the number */
-    int64_t sampling_steps; /* from here on for the card */
+    int64_t sampling_steps; /* from here on for the card and the entry in model_index.json */
     int64_t height, width;  /* pixels */
     int64_t text_tokens;
     double guidance_scale[2]; /* folded in: [0] of the only or the high-noise expert */
     int64_t trained_steps;
     const char *teacher_name; /* as the user gave it */
-    const char *prompt;       /* of the card's example */
+    const char *prompt; /* of the example in card and workflow. The folder is published, so it is
+                         * none of the training prompts */
 } wd_export_options;
 
 /* F32, EMA, LINK, 5 GB, shift 3, 20 steps, 512x512, 512 tokens, guidance 5. */

@@ -196,11 +196,46 @@ static void test_card(void **state)
     wd_test_ok(wd_pipeline_open(&p, folder, &err), &err);
     assert_true(p.default_height == 96 && p.default_width == 64);
     assert_int_equal(p.default_steps, 12);
-    o.teacher_name = WD_SOURCE_DIR "/models/wan-tiny";
-    export_to(folder, &o);
-    card = read_file(folder, "README.md");
-    assert_null(strstr(card, "base_model"));
-    wd_free(card);
+    assert_int_equal(p.text_tokens, 24);
+}
+
+/* What the card says of its teacher stays what it is, whatever the path has in it: a revision,
+ * YAML, Markdown, or numbers that look like those of the student, which are read from elsewhere. */
+static void the_teachers_name_is_quoted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *title, *base; /* base: NULL: none */
+    } cases[] = {
+        {WD_SOURCE_DIR "/models/wan-tiny", " `wan-tiny`\n", NULL},
+        {"Wan-AI/Wan2.1@refs/pr/3", " Wan-AI/Wan2.1\n", "base_model: Wan-AI/Wan2.1\n"},
+        {"sample/wan-832x480-7 steps", " `wan-832x480-7 steps`\n", NULL},
+        {"me/x: [y] #z", " `x: [y] #z`\n", NULL},
+        {"/a/<b>*c*`d`//", " `<b>*c*'d'//`\n", NULL},
+        {"sample 832x480 7 steps, prompts of up to 9 tokens", "prompts of up to 9 tokens`\n", NULL},
+    };
+    const char *folder = new_folder();
+    wd_err err;
+    wd_pipeline p;
+    wd_export_options o = wd_export_defaults();
+    o.height = 96;
+    o.width = 64;
+    o.text_tokens = 24;
+    o.sampling_steps = 12;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        o.teacher_name = cases[i].name;
+        export_to(folder, &o);
+        char *card = read_file(folder, "README.md");
+        if (!strstr(card, cases[i].title)) fail_msg("no %s in\n%s", cases[i].title, card);
+        if (cases[i].base)
+            assert_non_null(strstr(card, cases[i].base));
+        else
+            assert_null(strstr(card, "base_model"));
+        wd_free(card);
+        wd_test_ok(wd_pipeline_open(&p, folder, &err), &err);
+        assert_true(p.default_height == 96 && p.default_width == 64);
+        assert_true(p.default_steps == 12 && p.text_tokens == 24);
+    }
 }
 
 /* A student of chords is sampled by Euler's steps, in as many as it learnt, whatever scheduler its
@@ -385,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_components),
         cmocka_unit_test(test_card),
+        cmocka_unit_test(the_teachers_name_is_quoted),
         cmocka_unit_test(the_cards_command_is_quoted),
         cmocka_unit_test(a_chord_student_is_sampled_by_eulers_steps),
         cmocka_unit_test(test_output),

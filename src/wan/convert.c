@@ -14,7 +14,7 @@
 #include "wan/overlay.h"
 #include "wan/names.h"
 
-enum { HEAD_DIM = 128 };
+enum { HEAD_DIM = 128, CLIENTS_TEXT_TOKENS = 512 };
 
 /* The stem of diffusers' file names of a transformer's weights, shards and index. */
 static const char weights_stem[] = "diffusion_pytorch_model";
@@ -75,10 +75,11 @@ static wd_status list_lines(wd_convert_line **lines, int64_t *count, const wd_sa
 
 /* ComfyUI reads depth, width, feed-forward width and channels from the tensors' shapes, and takes
  * the rest for what Wan's own models have (comfy/model_detection.py, comfy/ldm/wan/model.py): with
- * other heads it would paint noise, with other widths it does not load the file. */
-static void warn_of_comfyui(const char *path, const wd_dit_config *c)
+ * other heads it would paint noise, with other widths it does not load the file. The text it gives
+ * has 512 rows at least, zeros behind the prompt (comfy/text_encoders/wan.py), as has that of
+ * stable-diffusion.cpp: a student that learnt with fewer zeros paints other pictures. */
+void wd_convert_warn_of_clients(const char *name, const wd_dit_config *c, int64_t text_tokens)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const struct {
         const char *what;
         int64_t assumed, found;
@@ -93,6 +94,18 @@ static void warn_of_comfyui(const char *path, const wd_dit_config *c)
                    "%s: not for ComfyUI, which takes every Wan model to have %s %lld; this one has "
                    "%lld",
                    name, rule[i].what, (long long)rule[i].assumed, (long long)rule[i].found);
+    if (text_tokens != CLIENTS_TEXT_TOKENS)
+        wd_log(WD_LOG_WARNING,
+               "%s: ComfyUI and stable-diffusion.cpp give every Wan model text of %d tokens; this "
+               "one was made for %lld, so it paints other pictures there: train with "
+               "--max_sequence_length %d",
+               name, CLIENTS_TEXT_TOKENS, (long long)text_tokens, CLIENTS_TEXT_TOKENS);
+}
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
 }
 
 /* Warns where matrices do not get the asked dtype, since their rows are no whole blocks. */
@@ -167,7 +180,7 @@ static wd_status to_one_file(const char *path, const wd_pipeline *pipeline, wd_c
     WD_TRY_OUT(wd_pipeline_open_weights(&set, pipeline, component, err));
     const wd_dit_file file = {.set = set, .naming = {.prefix = ""}, .config = pipeline->dit};
     WD_TRY_OUT(plan_lines(&lines, &count, &file, to, dtype, err));
-    warn_of_comfyui(path, &pipeline->dit);
+    wd_convert_warn_of_clients(name_of(path), &pipeline->dit, pipeline->text_tokens);
     if (dtype && wd_dtype_is_quantised(*dtype)) warn_of_rows(path, lines, count, *dtype);
     json_t *json = wd_dit_config_json(&pipeline->dit);
     config = json ? json_dumps(json, JSON_COMPACT) : NULL;

@@ -19,6 +19,10 @@ wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
 wd_status wd_convert_to_gguf(const char *path, const wd_pipeline *pipeline, wd_component component,
                              const wd_dtype *dtype, wd_err *err);
 
+/* Warns where ComfyUI or stable-diffusion.cpp would run a model of that configuration and length of
+ * text in another way than it was made, or not at all. `name` stands for it in the warnings. */
+void wd_convert_warn_of_clients(const char *name, const wd_dit_config *config, int64_t text_tokens);
+
 /* The error that `path` exists. */
 wd_status wd_convert_refuse_replacing(const char *path, wd_err *err);
 

@@ -100,6 +100,7 @@ static wd_status read_index(wd_pipeline *p, const char *where, wd_err *err)
         WD_TRY_OUT(read_listed(p, (wd_component)c, index, where, err));
     WD_TRY_OUT(wd_json_float(&p->boundary_ratio, r, "boundary_ratio", WD_JSON_OPTIONAL, err));
     WD_TRY_OUT(wd_json_bool(&p->expand_timesteps, r, "expand_timesteps", WD_JSON_OPTIONAL, err));
+    WD_TRY_OUT(wd_pipeline_sampling_read(p, r, err));
     WD_TRY_OUT(wd_pipeline_size_read(&p->default_height, &p->default_width, r, err));
     if (p->boundary_ratio < 0 || p->boundary_ratio > 1) {
         status = wd_fail(err, WD_BAD_FORMAT, "%s: \"boundary_ratio\" is %g, expected 0 to 1", where,
@@ -303,6 +304,7 @@ wd_status wd_pipeline_settle(wd_pipeline *p, wd_err *err)
     WD_TRY(wd_pipeline_card_read(p, err));
     if (!p->default_height) p->default_height = p->default_width = WD_PIPELINE_DEFAULT_PIXELS;
     if (!p->default_steps) p->default_steps = WD_PIPELINE_DEFAULT_STEPS;
+    if (p->trained_text_tokens) p->text_tokens = p->trained_text_tokens;
     wd_preset_advise(p);
     return WD_OK;
 }

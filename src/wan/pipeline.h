@@ -43,18 +43,22 @@ typedef struct wd_pipeline {
     wd_scheduler_config scheduler;
     double boundary_ratio; /* 0: one expert at all timesteps */
     bool expand_timesteps;
-    /* Pixels: "sample_size" or "image_size" of model_index.json or transformer/config.json (a
-     * number or [height, width]), else the first "<width>x<height>" after the word "sample" on a
-     * line of the model card (README.md), else WD_PIPELINE_DEFAULT_PIXELS. This is the size of
-     * pictures, also of a model whose videos are larger. */
+    /* Pixels: those of a student's entry in model_index.json (wan/pipeline_card.h), else
+     * "sample_size" or "image_size" of model_index.json or transformer/config.json (a number or
+     * [height, width]), else the first "<width>x<height>" after the word "sample" in a sentence of
+     * the model card (README.md), else WD_PIPELINE_DEFAULT_PIXELS. This is the size of pictures,
+     * also of a model whose videos are larger. */
     int64_t default_height, default_width;
-    int64_t default_steps;    /* of sampling: "<steps> steps" on that line of the card, else 20 */
+    int64_t default_steps;    /* of sampling: of that entry, else "<steps> steps" in that sentence
+                               * of the card, else 20 */
     double guidance_scale[2]; /* of each expert, as its authors recommend; 5: unknown */
     const char *negative_prompt; /* the authors', less its words against still pictures; "": none */
-    int64_t text_tokens; /* default text length: the tokenizer's model_max_length, at most 512 */
-    const char *lora[2]; /* LoRAs that are merged into each expert; borrowed; NULL: none */
-    wd_overlay overlay;  /* where their results lie, and what is quantised: see
-                          * wd_pipeline_make_overlay */
+    int64_t text_tokens;         /* default text length: trained_text_tokens, else the tokenizer's
+                                  * model_max_length, at most 512 */
+    int64_t trained_text_tokens; /* with which a student of this program was trained; 0: unknown */
+    const char *lora[2];         /* LoRAs that are merged into each expert; borrowed; NULL: none */
+    wd_overlay overlay;          /* where their results lie, and what is quantised: see
+                                  * wd_pipeline_make_overlay */
 } wd_pipeline;
 
 /* Opens a pipeline; `name` is a folder or a Hub id. There is nothing to close. */

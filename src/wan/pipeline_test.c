@@ -268,15 +268,32 @@ static void default_sizes(void **state)
     (void)state;
     static const struct {
         const char *index, *card;
-        int height, width, steps;
+        int height, width, steps, tokens;
     } cases[] = {
-        {INDEX("\"sample_size\":256"), "Sample at 64x64 in 1 step", 256, 256, 1},
-        {INDEX("\"image_size\":[480,832]"), "", 480, 832, 20},
-        {INDEX("\"x\":1"), "Any 7 steps.\nSample with 4 steps, 832x480.\n", 480, 832, 4},
-        {INDEX("\"x\":1"), "It makes 1280x720 video.\n--sample_shift 8 640x640\n", 512, 512, 20},
-        {INDEX("\"x\":1"), "Samples of 17x512x512.\nSample 0x1 and 65x64, then 96x128", 128, 96,
-         20},
-        {INDEX("\"x\":1"), "Sample in 99999999999999999999 steps or x4 steps", 512, 512, 20},
+        {INDEX("\"sample_size\":256"), "Sample at 64x64 in 1 step", 256, 256, 1, 512},
+        {INDEX("\"image_size\":[480,832]"), "", 480, 832, 20, 512},
+        {INDEX("\"x\":1"), "Any 7 steps.\nSample with 4 steps, 832x480.\n", 480, 832, 4, 512},
+        {INDEX("\"x\":1"), "It makes 1280x720 video.\n--sample_shift 8 640x640\n", 512, 512, 20,
+         512},
+        {INDEX("\"x\":1"), "Samples of 17x512x512.\nSample 0x1 and 65x64, then 96x128", 128, 96, 20,
+         512},
+        {INDEX("\"x\":1"), "Sample in 99999999999999999999 steps or x4 steps", 512, 512, 20, 512},
+        /* what a student says of itself goes before all else */
+        {INDEX("\"sample_size\":256,\"_wandistiller\":{\"height\":480,\"width\":832,"
+               "\"num_inference_steps\":4,\"max_sequence_length\":24}"),
+         "Sample with 9 steps, 64x64, prompts of up to 77 tokens", 480, 832, 4, 24},
+        {INDEX("\"_wandistiller\":{\"height\":64,\"width\":64}"),
+         "Sample with 9 steps, 832x480, prompts of up to 77 tokens", 64, 64, 9, 77},
+        /* an older student's card, whose teacher has such a path */
+        {INDEX("\"x\":1"),
+         "---\nbase_model: sample/wan-832x480\n---\n\n"
+         "# A text-to-image student of sample/wan-832x480-7 steps\n\n"
+         "There is no negative prompt. Sample with 4 steps, guidance 1, 64x96, prompts of up to 24 "
+         "tokens, flow shift 3.\n",
+         96, 64, 4, 24},
+        {INDEX("\"x\":1"), "# sample 832x480 7 steps\n```\nsample 832x480 7 steps\n```\n", 512, 512,
+         20, 512},
+        {INDEX("\"x\":1"), "---\r\nx: sample 832x480\r\n---\r\nsample 64x96\r\n", 96, 64, 20, 512},
     };
     wd_err err;
     wd_pipeline p;
@@ -289,6 +306,33 @@ static void default_sizes(void **state)
         assert_int_equal(p.default_height, cases[i].height);
         assert_int_equal(p.default_width, cases[i].width);
         assert_int_equal(p.default_steps, cases[i].steps);
+        assert_int_equal(p.text_tokens, cases[i].tokens);
+    }
+}
+
+/* What a student says of itself comes from a file, so it is checked. */
+static void refuses_senseless_sampling(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *entry, *named;
+    } cases[] = {
+        {"7", "\"_wandistiller\": expected an object"},
+        {"{\"height\":65,\"width\":64}", "as multiples of 16"},
+        {"{\"height\":64}", "as multiples of 16"},
+        {"{\"height\":1e9,\"width\":64}", "\"height\""},
+        {"{\"num_inference_steps\":0}", "\"num_inference_steps\""},
+        {"{\"max_sequence_length\":\"long\"}", "\"max_sequence_length\""},
+    };
+    wd_err err;
+    wd_pipeline p;
+    char root[WD_PATH_MAX], index[512];
+    wd_test_below(root, wd_test_folder(), "senseless");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(index, sizeof index, "{\"_class_name\":\"WanPipeline\",\"_wandistiller\":%s}",
+                 cases[i].entry);
+        wd_test_write(root, "model_index.json", index);
+        wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_BAD_FORMAT, cases[i].named);
     }
 }
 
@@ -358,6 +402,7 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit_together),
         cmocka_unit_test(refuses_wrong_weights),
         cmocka_unit_test(default_sizes),
+        cmocka_unit_test(refuses_senseless_sampling),
         cmocka_unit_test(lengths_of_prompts),
         cmocka_unit_test(a_long_line_is_read_once),
     };

@@ -13,6 +13,7 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/progress.h"
 #include "core/require.h"
 #include "io/prompts.h"
 #include "io/tokenizer.h"
@@ -67,11 +68,17 @@ static wd_status tokenize_all(wd_text_cache *c, const char *const *texts, wd_err
     WD_TRY(wd_alloc(&block, (size_t)c->count, sizeof *c->sorted, "a list of prompts", err));
     c->sorted = block;
     WD_TRY(wd_pipeline_tokenizer_open(&tokenizer, c->pipeline, err));
+    wd_progress_part progress = wd_progress_begin("tokenizing prompts", "prompt", 0, c->count);
     for (int64_t i = 0; i < c->count; i++) {
         c->prompt[i].at = i;
         status = tokenize(c, &c->prompt[i], tokenizer, texts[i], err);
+        wd_progress_at(&progress, i + 1);
         if (status == WD_OK) continue;
-        if (err) wd_fail_in(err, "prompt %" PRId64 " (\"%.60s\")", i, texts[i]);
+        if (status == WD_INTERRUPTED)
+            wd_fail(err, status, "stopped after %" PRId64 " of %" PRId64 " prompts were tokenized",
+                    i, c->count);
+        else if (err)
+            wd_fail_in(err, "prompt %" PRId64 " (\"%.60s\")", i, texts[i]);
         goto out;
     }
     qsort(c->prompt, (size_t)c->count, sizeof *c->prompt, wd_text_prompt_order);

@@ -446,15 +446,40 @@ static void interrupted(void **state)
 {
     (void)state;
     const char *folder = new_folder();
+    const wd_text_place place = {.folder = folder};
     char path[8][512];
     wd_text_cache *c;
     wd_err err;
+    wd_test_ok(wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
     wd_request_stop();
-    wd_test_refused(
-        open_and_encode(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, queue, &err), &err,
-        WD_INTERRUPTED, "0 of 4");
+    wd_test_refused(wd_text_cache_encode(c, queue, &err), &err, WD_INTERRUPTED, "0 of 4");
+    wd_text_cache_close(c);
+    const wd_status status =
+        wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err);
     wd_stop_forget();
+    wd_test_refused(status, &err, WD_INTERRUPTED, "after 0 of 4 prompts were tokenized");
     assert_int_equal(list(path, folder), 0);
+}
+
+static void count_prompts(void *context, const wd_progress *p)
+{
+    if (!strcmp(p->what, "tokenizing prompts") && p->done == p->total)
+        *(int64_t *)context = p->total;
+}
+
+/* Many prompts, or long ones, take a while: it is shown how far that is. */
+static void tokenizing_shows_progress(void **state)
+{
+    (void)state;
+    const wd_text_place place = {0};
+    int64_t seen = 0;
+    wd_text_cache *c;
+    wd_err err;
+    wd_progress_to(count_prompts, &seen);
+    wd_test_ok(wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
+    wd_progress_to(NULL, NULL);
+    wd_text_cache_close(c);
+    assert_int_equal(seen, PROMPTS);
 }
 
 /* A rank's part of encoding together. */
@@ -702,6 +727,7 @@ int main(void)
         cmocka_unit_test(keys),
         cmocka_unit_test(allocation_failures),
         cmocka_unit_test(interrupted),
+        cmocka_unit_test(tokenizing_shows_progress),
         cmocka_unit_test(ranks_encode_together),
         cmocka_unit_test(machines_have_folders_of_their_own),
         cmocka_unit_test(dry),

@@ -5,8 +5,13 @@
  * nodes_wan.py, and of ComfyUI-GGUF's nodes.py. */
 #include "wan/workflow.h"
 
+#include <string.h>
+
+#include "core/log.h"
+#include "core/memory.h"
 #include "io/json.h"
 #include "io/json_memory.h"
+#include "io/prompts.h"
 
 enum { INPUTS = 4, LINKS_MAX = 16 };
 
@@ -95,6 +100,69 @@ static const node *node_of(const wd_workflow *w, int i)
     return i == LATENT && w->latent_channels == 48 ? &latent_48 : &nodes[i];
 }
 
+/* ---- the prompt in ComfyUI's syntax ----
+ *
+ * Two programs read what stands in a prompt's node. The page in the browser removes comments, takes
+ * one text of each {a|b} and the backslash from in front of { } and | (processDynamicPrompt of
+ * ComfyUI's frontend); there a backslash protects whatever follows it. Then comfy/sd1_clip.py reads
+ * parentheses as weights, except those with a backslash in front (escape_important,
+ * parse_parentheses), and "embedding:name" as the name of a file. Neither cleans a text as
+ * diffusers' pipeline and this program do. */
+
+static const char protected[] = "(){}|";
+
+/* The backslashes that end text[0, at). */
+static size_t backslashes_before(const char *text, size_t at)
+{
+    size_t n = 0;
+    while (n < at && text[at - n - 1] == '\\') n++;
+    return n;
+}
+
+/* What in a cleaned prompt ComfyUI reads in its own way, where it has no escape for it; NULL:
+ * nothing. */
+static const char *without_escape(const char *prompt)
+{
+    static const char embedding[] = "embedding:";
+    const char *begin = strstr(prompt, "/*"), *brace = prompt;
+    if (strstr(prompt, "//")) return "//";
+    if (begin && strstr(begin + 2, "*/")) return "/*";
+    if (!strncmp(prompt, embedding, strlen(embedding)) || strstr(prompt, " embedding:"))
+        return embedding;
+    for (; (brace = strchr(brace, '{')); brace++)
+        if (backslashes_before(prompt, (size_t)(brace - prompt)) % 2) return "\\{";
+    return NULL;
+}
+
+/* Cleans a prompt, and writes it so that ComfyUI reads the same text. The caller calls wd_free. */
+static wd_status write_for_comfyui(char **out, const char *prompt, wd_err *err)
+{
+    char *clean = NULL;
+    void *block = NULL;
+    size_t used = 0;
+    WD_TRY(wd_prompt_clean(&clean, prompt, err));
+    const size_t bytes = strlen(clean);
+    const wd_status status = wd_alloc(&block, 2 * bytes + 2, 1, "a prompt", err);
+    for (size_t i = 0; i < bytes && status == WD_OK; i++) {
+        if (strchr(protected, clean[i])) ((char *)block)[used++] = '\\';
+        ((char *)block)[used++] = clean[i];
+    }
+    if (status == WD_OK && backslashes_before(clean, bytes) % 2)
+        ((char *)block)[used] = ' '; /* else it would protect what comes behind the end */
+    const char *trap = without_escape(clean);
+    if (status == WD_OK && trap)
+        wd_log(WD_LOG_WARNING,
+               "the workflow's prompt has \"%s\", which means something to ComfyUI and cannot be "
+               "written otherwise: the picture there is not that of this prompt; change the text "
+               "of the node \"Prompt\"",
+               trap);
+    wd_free(clean);
+    *out = block;
+    return status;
+}
+
+/* ---- nodes and links ---- */
+
 static json_t *widgets_of(const wd_workflow *w, int i)
 {
     switch (i) {
@@ -166,17 +234,34 @@ static json_t *describe(const wd_workflow *w, int i, json_t *inputs, const json_
                      "widgets_values", widgets_of(w, i));
 }
 
-wd_status wd_workflow_make(json_t **out, const wd_workflow *w, wd_err *err)
+static json_t *make_graph(const wd_workflow *w)
 {
-    wd_json_watch_memory();
     json_t *inputs[NODES], *links = json_array(), *list = json_array();
     for (int i = 0; i < NODES; i++) inputs[i] = inputs_of(w, i, links);
     for (int i = 0; i < NODES; i++) json_array_append_new(list, describe(w, i, inputs[i], links));
     const size_t count = json_array_size(list), last = json_array_size(links);
-    *out = json_pack("{s:i, s:I, s:o, s:o, s:[], s:{}, s:{}, s:f}", "last_node_id", NODES,
-                     "last_link_id", (json_int_t)last, "nodes", list, "links", links, "groups",
-                     "config", "extra", "version", 0.4);
-    if (*out && count == NODES && !wd_json_lacked_memory()) return WD_OK;
+    json_t *graph = json_pack("{s:i, s:I, s:o, s:o, s:[], s:{}, s:{}, s:f}", "last_node_id", NODES,
+                              "last_link_id", (json_int_t)last, "nodes", list, "links", links,
+                              "groups", "config", "extra", "version", 0.4);
+    if (count == NODES) return graph;
+    json_decref(graph);
+    return NULL;
+}
+
+wd_status wd_workflow_make(json_t **out, const wd_workflow *workflow, wd_err *err)
+{
+    char *prompt = NULL;
+    wd_workflow w = *workflow;
+    wd_json_watch_memory();
+    json_t *text = wd_json_string(w.prompt); /* in UTF-8 */
+    if (!text) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a workflow");
+    const wd_status status = write_for_comfyui(&prompt, json_string_value(text), err);
+    json_decref(text);
+    if (status != WD_OK) return status;
+    w.prompt = prompt;
+    *out = make_graph(&w);
+    wd_free(prompt);
+    if (*out && !wd_json_lacked_memory()) return WD_OK;
     json_decref(*out);
     *out = NULL;
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a workflow");
