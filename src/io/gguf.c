@@ -115,13 +115,13 @@ static const struct {
     {0, WD_F32, "F32"},
     {1, WD_F16, "F16"},
     {2, WD_Q4_0, "Q4_0"},
-    {3, WD_DTYPE_COUNT, "Q4_1"},
+    {3, WD_Q4_1, "Q4_1"},
     {6, WD_Q5_0, "Q5_0"},
-    {7, WD_DTYPE_COUNT, "Q5_1"},
+    {7, WD_Q5_1, "Q5_1"},
     {8, WD_Q8_0, "Q8_0"},
     {9, WD_DTYPE_COUNT, "Q8_1"},
-    {10, WD_DTYPE_COUNT, "Q2_K"},
-    {11, WD_DTYPE_COUNT, "Q3_K"},
+    {10, WD_Q2_K, "Q2_K"},
+    {11, WD_Q3_K, "Q3_K"},
     {12, WD_Q4_K, "Q4_K"},
     {13, WD_Q5_K, "Q5_K"},
     {14, WD_Q6_K, "Q6_K"},
@@ -130,16 +130,23 @@ static const struct {
     {17, WD_DTYPE_COUNT, "IQ2_XS"},
     {18, WD_DTYPE_COUNT, "IQ3_XXS"},
     {19, WD_DTYPE_COUNT, "IQ1_S"},
-    {20, WD_DTYPE_COUNT, "IQ4_NL"},
+    {20, WD_IQ4_NL, "IQ4_NL"},
     {21, WD_DTYPE_COUNT, "IQ3_S"},
     {22, WD_DTYPE_COUNT, "IQ2_S"},
-    {23, WD_DTYPE_COUNT, "IQ4_XS"},
+    {23, WD_IQ4_XS, "IQ4_XS"},
     {24, WD_DTYPE_COUNT, "I8"},
+    {25, WD_DTYPE_COUNT, "I16"},
+    {26, WD_DTYPE_COUNT, "I32"},
+    {27, WD_DTYPE_COUNT, "I64"},
+    {28, WD_DTYPE_COUNT, "F64"},
     {29, WD_DTYPE_COUNT, "IQ1_M"},
     {30, WD_BF16, "BF16"},
     {34, WD_DTYPE_COUNT, "TQ1_0"},
     {35, WD_DTYPE_COUNT, "TQ2_0"},
     {39, WD_DTYPE_COUNT, "MXFP4"},
+    {40, WD_DTYPE_COUNT, "NVFP4"},
+    {41, WD_DTYPE_COUNT, "Q1_0"},
+    {42, WD_DTYPE_COUNT, "Q2_0"},
 };
 
 uint32_t wd_gguf_type_of(wd_dtype dtype)
@@ -153,7 +160,7 @@ uint32_t wd_gguf_type_of(wd_dtype dtype)
 static wd_status take_type(wd_dtype *out, uint32_t number, const char *name, const char *path,
                            wd_err *err)
 {
-    const char *found = NULL;
+    const char *found = "of an unknown type";
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (types[i].number != number) continue;
         found = types[i].name;
@@ -161,9 +168,10 @@ static wd_status take_type(wd_dtype *out, uint32_t number, const char *name, con
         if (*out != WD_DTYPE_COUNT) return WD_OK;
     }
     return wd_fail(err, WD_UNSUPPORTED,
-                   "%s: tensor \"%s\" has type %s (%" PRIu32
-                   "), expected F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q4_K, Q5_0 or Q4_0",
-                   path, name, found ? found : "of an unknown number", number);
+                   "%s: tensor \"%s\" is %s (type %" PRIu32
+                   "), which is not read; expected F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, "
+                   "Q4_K, Q4_1, Q4_0, IQ4_XS, IQ4_NL, Q3_K or Q2_K",
+                   path, name, found, number);
 }
 
 /* Takes the shape that the metadata say, if they do, which must be of as many values. */
