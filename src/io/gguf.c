@@ -259,7 +259,7 @@ static wd_status read_tensor(wd_safetensors_entry *out, char **next, reader *r, 
     for (uint32_t i = 0; i < ndim; i++) WD_TRY(wd_gguf_u64(&extents[i], &r->cursor, err));
     WD_TRY(wd_gguf_u32(&type, &r->cursor, err));
     WD_TRY(wd_gguf_u64(&offset, &r->cursor, err));
-    *out = (wd_safetensors_entry){.name = name, .stored = name, .file = path};
+    *out = (wd_safetensors_entry){.name = name, .stored = name, .file = path, .merges_dims = true};
     WD_TRY(take_type(&out->tensor.dtype, type, name, path, err));
     WD_TRY(take_shape(&out->tensor, &bytes, extents, ndim, name, r, err));
     if (offset % r->alignment || offset > r->file->bytes || bytes > r->file->bytes)

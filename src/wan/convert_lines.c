@@ -74,7 +74,7 @@ static wd_status check_values(const wd_convert_line *l, const float *values, int
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: tensor \"%s\" has the value %g, which %s cannot hold; use bfloat16 or "
                        "float32",
-                       l->from->file, l->from->name, (double)v, wd_dtype_option_name(l->dtype));
+                       l->from->file, l->from->stored, (double)v, wd_dtype_option_name(l->dtype));
     }
     return WD_OK;
 }
