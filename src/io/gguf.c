@@ -1,5 +1,8 @@
 /* GGUF files: see io/gguf.h. First the metadata are read, then the tensors, then their data are
- * checked to lie in the file, apart from one another. */
+ * checked to lie in the file, apart from one another.
+ *
+ * Another process may change a file while it is mapped. So the metadata are read from a copy, and
+ * of the list of tensors each length, count and text is read once, before it is checked. */
 #include "io/gguf.h"
 
 #include <inttypes.h>
@@ -14,7 +17,12 @@
 #include "io/json_memory.h"
 #include "io/unicode.h"
 
-enum { ALIGNMENT_MAX = 1 << 20, TEXT_BYTES_MAX = 1024, NAME_BYTES_MAX = 255 };
+enum {
+    HEADER_BYTES_MAX = 256 << 20,
+    ALIGNMENT_MAX = 1 << 20,
+    TEXT_BYTES_MAX = 1024,
+    NAME_BYTES_MAX = 255
+};
 
 /* The key of a tensor's shape, in front of its name, where a converter has flattened a tensor of
  * more than four dimensions, or one whose rows are not whole blocks. */
@@ -33,6 +41,25 @@ bool wd_gguf_is(const wd_safetensors_file *file)
 }
 
 /* ---- metadata ---- */
+
+/* Copies what is in front of the list of tensors. */
+static wd_status copy_header(wd_safetensors_file *file, wd_err *err)
+{
+    const uint8_t *begin = file->map;
+    wd_gguf_cursor c = {file->path, begin, begin, begin + file->bytes};
+    uint64_t tensors, values;
+    wd_gguf_value ignored;
+    WD_TRY(wd_gguf_begin(&tensors, &values, &c, err));
+    for (uint64_t i = 0; i < values; i++) WD_TRY(wd_gguf_value_next(&ignored, &c, err));
+    const size_t bytes = (size_t)(c.at - begin);
+    if (bytes > HEADER_BYTES_MAX)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: its metadata have %zu bytes, expected at most %d",
+                       file->path, bytes, HEADER_BYTES_MAX);
+    WD_TRY(wd_alloc(&file->header, bytes, 1, "metadata of a GGUF file", err));
+    memcpy(file->header, begin, bytes);
+    file->header_bytes = bytes;
+    return WD_OK;
+}
 
 static wd_status take_alignment(reader *r, const wd_gguf_value *v, wd_err *err)
 {
@@ -228,15 +255,16 @@ static wd_status take_shape(wd_tensor *t, size_t *bytes, const uint64_t *extents
 
 static wd_status take_name(char **next, wd_gguf_text text, const char *path, wd_err *err)
 {
-    if (!text.bytes || text.bytes > NAME_BYTES_MAX || wd_utf8_check(text.at, text.bytes) >= 0 ||
-        (size_t)wd_plain_bytes(text.at, text.bytes, NAME_BYTES_MAX) < text.bytes)
+    const size_t bytes = text.bytes <= NAME_BYTES_MAX ? text.bytes : 0;
+    memcpy(*next, text.at, bytes);
+    (*next)[bytes] = 0;
+    if (!bytes || wd_utf8_check(*next, bytes) >= 0 ||
+        (size_t)wd_plain_bytes(*next, bytes, NAME_BYTES_MAX) < bytes)
         return wd_fail(err, WD_BAD_FORMAT,
                        "%s: a tensor's name is empty, longer than %d bytes, has a control "
                        "character, or is not UTF-8",
                        path, NAME_BYTES_MAX);
-    memcpy(*next, text.at, text.bytes);
-    (*next)[text.bytes] = 0;
-    *next += text.bytes + 1;
+    *next += bytes + 1;
     return WD_OK;
 }
 
@@ -323,11 +351,15 @@ static wd_status read_tensors(reader *r, wd_err *err)
 
 wd_status wd_gguf_read(wd_safetensors_file *file, wd_err *err)
 {
-    const uint8_t *begin = file->map;
-    reader r = {.cursor = {file->path, begin, begin, begin + file->bytes}, .file = file};
+    const uint8_t *begin = file->map, *header;
+    reader r = {.file = file};
     wd_status status;
+    WD_TRY(copy_header(file, err));
+    header = file->header;
+    r.cursor = (wd_gguf_cursor){file->path, header, header, header + file->header_bytes};
     WD_TRY_OUT(wd_gguf_begin(&r.tensors, &r.values, &r.cursor, err));
     WD_TRY_OUT(read_values(&r, err));
+    r.cursor = (wd_gguf_cursor){file->path, begin, begin + file->header_bytes, begin + file->bytes};
     WD_TRY_OUT(read_tensors(&r, err));
 out:
     wd_free(r.value);
