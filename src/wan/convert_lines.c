@@ -143,6 +143,7 @@ static wd_status find_scale(wd_convert_line *l, chunk *c, wd_err *err)
             most = magnitude > most ? magnitude : most;
         }
     }
+    wd_safetensors_dont_need(l->from);
     if (most / most_of_float8 >= FLT_MIN) l->scale = most / most_of_float8;
     return WD_OK;
 }
