@@ -279,7 +279,8 @@ static inline void wd_test_write_gguf(const char *path, const char *twin_path, c
 }
 
 /* Writes a transformer or text encoder as stable-diffusion.cpp does: without metadata, names behind
- * its prefixes, shapes of at most four dimensions; and its twin. */
+ * its prefixes, shapes of at most four dimensions; and its twin. The text encoder has a tensor that
+ * it does not use, as ComfyUI's has. */
 static inline void wd_test_write_sdcpp(const char *path, const char *twin_path,
                                        const wd_pipeline *p, wd_component c)
 {
@@ -287,6 +288,9 @@ static inline void wd_test_write_sdcpp(const char *path, const char *twin_path,
     wd_err err;
     wd_safetensors *set;
     wd_test_gguf g = {.merges_dims = true};
+    float one = 1;
+    const wd_safetensors_entry unused = {.name = "logit_scale",
+                                         .tensor = {&one, WD_F32, 1, {1}, {0}}};
     wd_test_file *twin = calloc(1, sizeof *twin);
     wd_test_ok(wd_pipeline_open_weights(&set, p, c, &err), &err);
     for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
@@ -299,6 +303,8 @@ static inline void wd_test_write_sdcpp(const char *path, const char *twin_path,
             wd_test_form_name(name, e->name, c, p, &names);
         wd_test_gguf_tensor(&g, twin, name, e, (int)i % WD_TEST_GGUF_TYPES);
     }
+    if (c == WD_COMPONENT_TEXT_ENCODER)
+        wd_test_gguf_tensor(&g, twin, "logit_scale", &unused, WD_TEST_GGUF_TYPES - 1);
     wd_test_gguf_write(&g, path);
     wd_test_write_file(twin, twin_path, NULL);
     wd_safetensors_close(set);

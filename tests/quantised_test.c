@@ -217,6 +217,28 @@ static void gguf_with_its_tokenizer(void **state)
     wd_tokenizer_close(tokenizer);
 }
 
+/* Of single files the message says what is not given, and blames none. */
+static void without_a_tokenizer(void **state)
+{
+    (void)state;
+    char text[512], twin[512];
+    snprintf(text, sizeof text, "%s", wd_test_path("without.gguf"));
+    snprintf(twin, sizeof twin, "%s", wd_test_path("without.safetensors"));
+    wd_test_write_sdcpp(text, twin, &teacher, WD_COMPONENT_TEXT_ENCODER);
+    for (int k = 0; k < 2; k++) {
+        wd_program_run(&program, "sample", "--transformer", high, "--text_encoder", k ? twin : text,
+                       "--vae", WD_SOURCE_DIR "/models/wan-tiny/vae", "--teacher_preset",
+                       "wan2.1-1.3b", "--prompt", "red apple", "--device", "cpu", "--out",
+                       wd_test_path("none.png"));
+        wd_program_refused(&program, WD_NOT_FOUND, "no tokenizer is given");
+        assert_non_null(strstr(program.err, "give spiece.model of google/umt5-xxl as --tokenizer"));
+    }
+    wd_program_run(&program, "sample", "--transformer", high, "--vae",
+                   WD_SOURCE_DIR "/models/wan-tiny/vae", "--teacher_preset", "wan2.1-1.3b",
+                   "--prompt", "red apple", "--device", "cpu", "--out", wd_test_path("none.png"));
+    wd_program_refused(&program, WD_NOT_FOUND, "give it as --t");
+}
+
 /* The first expert and the text encoder as GGUF, the second expert as safetensors. */
 static void gguf(void **state)
 {
@@ -232,6 +254,8 @@ static void gguf(void **state)
     wd_test_write_gguf(file, twin, &teacher, WD_COMPONENT_TRANSFORMER, "wan", 4);
     wd_test_write_sdcpp(text, text_twin, &teacher, WD_COMPONENT_TEXT_ENCODER);
     draw(a, "--text_encoder", text, "--tokenizer", tokenizer);
+    const char *warning = strstr(program.err, "not used, the first is \"logit_scale\"");
+    assert_true(warning && !strstr(warning + 1, "not used"));
     draw(b, "--text_encoder", text_twin, "--tokenizer", tokenizer);
     wd_test_same_files(a, b);
     wd_test_write_gguf(text, text_twin, &teacher, WD_COMPONENT_TEXT_ENCODER, "t5encoder", 0);
@@ -256,6 +280,7 @@ int main(void)
         cmocka_unit_test(the_same_pictures),
         cmocka_unit_test(gguf),
         cmocka_unit_test(gguf_with_its_tokenizer),
+        cmocka_unit_test(without_a_tokenizer),
     };
     return cmocka_run_group_tests(tests, make_files, NULL);
 }

@@ -66,8 +66,8 @@ static wd_status check_extra(const wd_safetensors *set, const wd_tensor_table *t
     }
     wd_free(block);
     if (extra)
-        wd_log(WD_LOG_WARNING, "%s: %lld tensors are not used, the first is \"%s\"", file,
-               (long long)extra, first);
+        wd_log_once(WD_LOG_WARNING, "%s: %lld tensors are not used, the first is \"%s\"", file,
+                    (long long)extra, first);
     return WD_OK;
 }
 
