@@ -30,8 +30,9 @@ static void report(wd_bench_context *bench, wd_dtype from, wd_dtype to, double s
 
 wd_status wd_bench_codecs(wd_bench_context *bench, wd_err *err)
 {
-    static const wd_dtype from[] = {WD_F8_E4M3, WD_F8_E5M2, WD_I8,   WD_Q8_0, WD_Q6_K,
-                                    WD_Q5_K,    WD_Q4_K,    WD_Q5_0, WD_Q4_0};
+    static const wd_dtype from[] = {WD_F8_E4M3, WD_F8_E5M2, WD_I8,   WD_Q8_0,   WD_Q6_K,
+                                    WD_Q5_K,    WD_Q4_K,    WD_Q5_0, WD_Q4_0,   WD_Q5_1,
+                                    WD_Q4_1,    WD_Q3_K,    WD_Q2_K, WD_IQ4_NL, WD_IQ4_XS};
     static const wd_dtype to[] = {WD_F32, WD_BF16};
     const int64_t count = (int64_t)ROWS * WIDTH;
     wd_status status;

@@ -206,7 +206,7 @@ static const struct {
     {"docs/from-python.md", 18},
     {"docs/glossary.md", 0},
     {"docs/gpu.md", 0},
-    {"docs/models.md", 4},
+    {"docs/models.md", 5},
     {"docs/options.md", 0},
     {"docs/ranks.md", 6},
     {"docs/recipe.md", 3},

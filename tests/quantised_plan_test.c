@@ -52,6 +52,8 @@ static const struct form {
     {"Q5_0", WD_Q5_0, 6, 20.3, 19.1, {"offload", "offload", "offload"}},
     {"Q4_K", WD_Q4_K, 12, 16.8, 15.8, {"offload", "offload", "offload"}},
     {"Q4_0", WD_Q4_0, 2, 16.8, 15.8, {"offload", "offload", "offload"}},
+    {"Q3_K", WD_Q3_K, 11, 13.0, 12.2, {"offload", "offload", "offload"}},
+    {"Q2_K", WD_Q2_K, 10, 10.1, 9.6, {"offload", "offload", "offload"}},
 };
 enum { FORMS = sizeof forms / sizeof *forms, HOSTS = 3 };
 

@@ -95,7 +95,7 @@ static void forward(const char *out, const char *file)
 }
 
 /* Of every form of safetensors, and of GGUF files with every type, with and without a name of the
- * architecture. */
+ * architecture, and as stable-diffusion.cpp writes them. */
 static void forward_of_every_form(void **state)
 {
     (void)state;
@@ -106,19 +106,45 @@ static void forward_of_every_form(void **state)
     snprintf(a, sizeof a, "%s", wd_test_path("a.safetensors"));
     snprintf(b, sizeof b, "%s", wd_test_path("b.safetensors"));
     wd_test_ok(wd_pipeline_open(&p, WD_SOURCE_DIR "/tests/fixtures/dit-head128", &err), &err);
-    for (int form = 0; form < WD_TEST_QUANTISED_FORMS + 2; form++) {
+    for (int form = 0; form < WD_TEST_QUANTISED_FORMS + 3; form++) {
         const int gguf = form - WD_TEST_QUANTISED_FORMS;
         const wd_component c = WD_COMPONENT_TRANSFORMER;
         snprintf(file, sizeof file, "%s",
                  wd_test_path(gguf < 0 ? "head128.safetensors" : "head128.gguf"));
         if (gguf < 0)
             wd_test_write_quantised(file, twin, &p, c, &wd_test_quantised_forms[form]);
+        else if (gguf < 2)
+            wd_test_write_gguf(file, twin, &p, c, gguf ? "pig" : NULL, 4 * gguf);
         else
-            wd_test_write_gguf(file, twin, &p, c, gguf ? "wan" : NULL, 4 * gguf);
+            wd_test_write_sdcpp(file, twin, &p, c);
         forward(a, file);
         forward(b, twin);
         wd_test_same_files(a, b);
     }
+}
+
+/* A file of stable-diffusion.cpp becomes what its twin becomes. */
+static void converted_from_merged_shapes(void **state)
+{
+    (void)state;
+    static const char weights[] = "diffusion_pytorch_model.safetensors";
+    char file[512], twin[512], path[2][WD_PATH_MAX], name[32];
+    wd_err err;
+    wd_pipeline p;
+    snprintf(file, sizeof file, "%s", wd_test_path("sd.gguf"));
+    snprintf(twin, sizeof twin, "%s", wd_test_path("sd-twin.safetensors"));
+    wd_test_ok(wd_pipeline_open(&p, WD_SOURCE_DIR "/tests/fixtures/dit-head128", &err), &err);
+    wd_test_write_sdcpp(file, twin, &p, WD_COMPONENT_TRANSFORMER);
+    wd_program_run(&program, "inspect", file);
+    wd_program_succeeded(&program);
+    for (int k = 0; k < 2; k++) {
+        snprintf(name, sizeof name, "sd-%d", k);
+        wd_test_ok(wd_path_join(path[k], wd_test_path(name), weights, &err), &err);
+        wd_program_run(&program, "convert", "--model", k ? twin : file, "--to", "diffusers",
+                       "--dtype", "float32", "--out", wd_test_path(name));
+        wd_program_succeeded(&program);
+    }
+    wd_test_same_files(path[0], path[1]);
 }
 
 static void inspected_and_converted(void **state)
@@ -137,6 +163,13 @@ static void inspected_and_converted(void **state)
     wd_program_run(&program, "convert", "--model", file, "--to", "diffusers", "--out",
                    wd_test_path("converted"));
     wd_program_succeeded(&program);
+    snprintf(file, sizeof file, "%s", wd_test_path("foreign.gguf"));
+    wd_test_write_gguf(file, twin, &p, WD_COMPONENT_TRANSFORMER, "qwen_image", 0);
+    wd_program_run(&program, "convert", "--model", file, "--to", "diffusers", "--out",
+                   wd_test_path("foreign"));
+    wd_program_refused(&program, WD_UNSUPPORTED, "general.architecture is \"qwen_image\"");
+    wd_program_run(&program, "inspect", file);
+    wd_program_refused(&program, WD_UNSUPPORTED, "general.architecture is \"qwen_image\"");
 }
 
 /* Draws OUT with options that name two parts of the teacher. */
@@ -184,10 +217,33 @@ static void gguf_with_its_tokenizer(void **state)
     wd_tokenizer_close(tokenizer);
 }
 
+/* Of single files the message says what is not given, and blames none. */
+static void without_a_tokenizer(void **state)
+{
+    (void)state;
+    char text[512], twin[512];
+    snprintf(text, sizeof text, "%s", wd_test_path("without.gguf"));
+    snprintf(twin, sizeof twin, "%s", wd_test_path("without.safetensors"));
+    wd_test_write_sdcpp(text, twin, &teacher, WD_COMPONENT_TEXT_ENCODER);
+    for (int k = 0; k < 2; k++) {
+        wd_program_run(&program, "sample", "--transformer", high, "--text_encoder", k ? twin : text,
+                       "--vae", WD_SOURCE_DIR "/models/wan-tiny/vae", "--teacher_preset",
+                       "wan2.1-1.3b", "--prompt", "red apple", "--device", "cpu", "--out",
+                       wd_test_path("none.png"));
+        wd_program_refused(&program, WD_NOT_FOUND, "no tokenizer is given");
+        assert_non_null(strstr(program.err, "give spiece.model of google/umt5-xxl as --tokenizer"));
+    }
+    wd_program_run(&program, "sample", "--transformer", high, "--vae",
+                   WD_SOURCE_DIR "/models/wan-tiny/vae", "--teacher_preset", "wan2.1-1.3b",
+                   "--prompt", "red apple", "--device", "cpu", "--out", wd_test_path("none.png"));
+    wd_program_refused(&program, WD_NOT_FOUND, "give it as --t");
+}
+
 /* The first expert and the text encoder as GGUF, the second expert as safetensors. */
 static void gguf(void **state)
 {
     (void)state;
+    static const char tokenizer[] = WD_SOURCE_DIR "/models/wan-tiny/tokenizer/spiece.model";
     char file[512], twin[512], text[512], text_twin[512], a[512], b[512];
     snprintf(file, sizeof file, "%s/high_noise.gguf", folder);
     snprintf(twin, sizeof twin, "%s/twin_high_noise.safetensors", folder);
@@ -196,6 +252,12 @@ static void gguf(void **state)
     snprintf(a, sizeof a, "%s", wd_test_path("gguf.png"));
     snprintf(b, sizeof b, "%s", wd_test_path("gguf-twin.png"));
     wd_test_write_gguf(file, twin, &teacher, WD_COMPONENT_TRANSFORMER, "wan", 4);
+    wd_test_write_sdcpp(text, text_twin, &teacher, WD_COMPONENT_TEXT_ENCODER);
+    draw(a, "--text_encoder", text, "--tokenizer", tokenizer);
+    const char *warning = strstr(program.err, "not used, the first is \"logit_scale\"");
+    assert_true(warning && !strstr(warning + 1, "not used"));
+    draw(b, "--text_encoder", text_twin, "--tokenizer", tokenizer);
+    wd_test_same_files(a, b);
     wd_test_write_gguf(text, text_twin, &teacher, WD_COMPONENT_TEXT_ENCODER, "t5encoder", 0);
     wd_test_same_files(train(file, low, "g", "--text_encoder", text),
                        train(twin, low_twin, "gt", "--text_encoder", text_twin));
@@ -213,10 +275,12 @@ int main(void)
         cmocka_unit_test(the_students_bits),
         cmocka_unit_test(the_students_bits_of_the_other_forms),
         cmocka_unit_test(forward_of_every_form),
+        cmocka_unit_test(converted_from_merged_shapes),
         cmocka_unit_test(inspected_and_converted),
         cmocka_unit_test(the_same_pictures),
         cmocka_unit_test(gguf),
         cmocka_unit_test(gguf_with_its_tokenizer),
+        cmocka_unit_test(without_a_tokenizer),
     };
     return cmocka_run_group_tests(tests, make_files, NULL);
 }

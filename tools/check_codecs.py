@@ -32,7 +32,8 @@ import safetensors.numpy
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
           "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "I8": np.int8}
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
-BLOCKS = ["Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q5_0", "Q4_0", "F16", "BF16", "F32"]
+BLOCKS = ["Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q5_0", "Q4_0", "Q5_1", "Q4_1", "Q3_K", "Q2_K", "IQ4_NL",
+          "IQ4_XS", "F16", "BF16", "F32"]
 
 
 def load(path):
@@ -91,18 +92,18 @@ def plain(weights, dtype):
 
 
 def blocks_of(t, kind, rng):
-    """Bytes of a tensor as rows of 256 values; gguf quantises to K types in no way, so these are
-    random bytes with factors that keep them small."""
+    """Bytes of a tensor as rows of 256 values; gguf quantises to K and IQ types in no way, so these
+    are random bytes with factors that keep them small."""
     rows = t.reshape(-1, 256)
-    if not kind.name.endswith("_K"):
+    if not kind.name.endswith("_K") and not kind.name.startswith("IQ"):
         return gguf.quants.quantize(rows, kind)
-    bytes_ = gguf.GGML_QUANT_SIZES[kind][1]
-    data = rng.integers(0, 256, (rows.shape[0], bytes_), dtype=np.uint8)
-    factors = {"Q6_K": [208]}.get(kind.name, [0, 2])
-    for at in factors:
-        values = rng.uniform(1e-5, 1e-3, rows.shape[0]).astype(np.float16)
+    count, bytes_ = gguf.GGML_QUANT_SIZES[kind]
+    data = rng.integers(0, 256, (rows.size // count, bytes_), dtype=np.uint8)
+    factors = {"Q6_K": [208], "Q3_K": [108], "Q2_K": [80, 82], "IQ4_NL": [0], "IQ4_XS": [0]}
+    for at in factors.get(kind.name, [0, 2]):
+        values = rng.uniform(1e-5, 1e-3, len(data)).astype(np.float16)
         data[:, at:at + 2] = values.view(np.uint8).reshape(-1, 2)
-    return data
+    return data.reshape(rows.shape[0], -1)
 
 
 def write_gguf(path, weights):

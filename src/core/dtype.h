@@ -27,7 +27,13 @@
     X(Q4_0, 32, 18, "Q4_0", "q4_0")                                                                \
     X(Q6_K, 256, 210, "Q6_K", "q6_k")                                                              \
     X(Q5_K, 256, 176, "Q5_K", "q5_k")                                                              \
-    X(Q4_K, 256, 144, "Q4_K", "q4_k")
+    X(Q4_K, 256, 144, "Q4_K", "q4_k")                                                              \
+    X(Q5_1, 32, 24, "Q5_1", "q5_1")                                                                \
+    X(Q4_1, 32, 20, "Q4_1", "q4_1")                                                                \
+    X(Q3_K, 256, 110, "Q3_K", "q3_k")                                                              \
+    X(Q2_K, 256, 84, "Q2_K", "q2_k")                                                               \
+    X(IQ4_NL, 32, 18, "IQ4_NL", "iq4_nl")                                                          \
+    X(IQ4_XS, 256, 136, "IQ4_XS", "iq4_xs")
 
 typedef enum wd_dtype {
 #define X(name, block, bytes, file_name, option_name) WD_##name,

@@ -10,6 +10,7 @@
 #include "core/plain.h"
 
 enum { MESSAGE_MAX = 1 << 15, KEPT_MAX = 14 << 10 }; /* a command to paste may be long */
+enum { ONCE_MAX = 16 };
 
 static struct {
     pthread_mutex_t lock;
@@ -18,7 +19,8 @@ static struct {
     wd_log_level level;
     int rank;
     bool keep;
-    size_t bytes; /* of the kept messages */
+    size_t bytes;                   /* of the kept messages */
+    uint64_t once[ONCE_MAX], onces; /* hashes of messages of wd_log_once, and their number */
     char kept[KEPT_MAX], message[MESSAGE_MAX];
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -28,6 +30,7 @@ void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level)
     sink.fn = fn;
     sink.context = context;
     sink.level = level;
+    sink.onces = 0;
     pthread_mutex_unlock(&sink.lock);
 }
 
@@ -86,19 +89,33 @@ static bool is_heard(wd_log_level level)
     return sink.fn && level <= sink.level && (!sink.rank || level <= WD_LOG_WARNING);
 }
 
-static void say(wd_log_level level, bool always, const char *format, va_list list)
+/* Whether wd_log_once has logged it; from now on it has. */
+static bool is_repeated(const char *message)
+{
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const char *c = message; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    for (uint64_t i = 0; i < sink.onces && i < ONCE_MAX; i++)
+        if (sink.once[i] == hash) return true;
+    sink.once[sink.onces++ % ONCE_MAX] = hash;
+    return false;
+}
+
+typedef enum manner { USUAL, ONCE, ALWAYS } manner; /* always: also while errors are kept */
+
+static void say(wd_log_level level, manner how, const char *format, va_list list)
 {
     char *message = sink.message; /* under the lock */
     pthread_mutex_lock(&sink.lock);
     if (is_heard(level)) {
-        const bool report = always || (sink.keep && level == WD_LOG_ERROR); /* names its rank */
+        const bool report =
+            how == ALWAYS || (sink.keep && level == WD_LOG_ERROR); /* names its rank */
         const size_t n =
             sink.rank && !report ? wd_append(message, MESSAGE_MAX, 0, "[Rank %d] ", sink.rank) : 0;
         vsnprintf(message + n, MESSAGE_MAX - n, format, list);
         wd_make_plain(message);
-        if (sink.keep && level == WD_LOG_ERROR && !always)
+        if (sink.keep && level == WD_LOG_ERROR && how != ALWAYS)
             keep(message);
-        else
+        else if (how != ONCE || !is_repeated(message))
             sink.fn(sink.context, level, message);
     }
     pthread_mutex_unlock(&sink.lock);
@@ -108,7 +125,15 @@ void wd_log(wd_log_level level, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    say(level, false, format, list);
+    say(level, USUAL, format, list);
+    va_end(list);
+}
+
+void wd_log_once(wd_log_level level, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(level, ONCE, format, list);
     va_end(list);
 }
 
@@ -116,6 +141,6 @@ void wd_log_report(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    say(WD_LOG_ERROR, true, format, list);
+    say(WD_LOG_ERROR, ALWAYS, format, list);
     va_end(list);
 }

@@ -6,6 +6,10 @@
 
 void wd_log(wd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Logs a message unless the listener of wd_log_to has heard the same one of the last 16 of this
+ * function: a job opens its files several times. */
+void wd_log_once(wd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* on: keeps messages of WD_LOG_ERROR in a buffer, as many as fit, instead of logging them, since
  * the ranks of a job log their errors in one report (dist/watch.h). Not on: logs the messages that
  * were kept and not taken, and all later ones. */

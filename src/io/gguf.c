@@ -1,5 +1,8 @@
 /* GGUF files: see io/gguf.h. First the metadata are read, then the tensors, then their data are
- * checked to lie in the file, apart from one another. */
+ * checked to lie in the file, apart from one another.
+ *
+ * Another process may change a file while it is mapped. So the metadata are read from a copy, and
+ * of the list of tensors each length, count and text is read once, before it is checked. */
 #include "io/gguf.h"
 
 #include <inttypes.h>
@@ -14,7 +17,12 @@
 #include "io/json_memory.h"
 #include "io/unicode.h"
 
-enum { ALIGNMENT_MAX = 1 << 20, TEXT_BYTES_MAX = 1024, NAME_BYTES_MAX = 255 };
+enum {
+    HEADER_BYTES_MAX = 256 << 20,
+    ALIGNMENT_MAX = 1 << 20,
+    TEXT_BYTES_MAX = 1024,
+    NAME_BYTES_MAX = 255
+};
 
 /* The key of a tensor's shape, in front of its name, where a converter has flattened a tensor of
  * more than four dimensions, or one whose rows are not whole blocks. */
@@ -33,6 +41,25 @@ bool wd_gguf_is(const wd_safetensors_file *file)
 }
 
 /* ---- metadata ---- */
+
+/* Copies what is in front of the list of tensors. */
+static wd_status copy_header(wd_safetensors_file *file, wd_err *err)
+{
+    const uint8_t *begin = file->map;
+    wd_gguf_cursor c = {file->path, begin, begin, begin + file->bytes};
+    uint64_t tensors, values;
+    wd_gguf_value ignored;
+    WD_TRY(wd_gguf_begin(&tensors, &values, &c, err));
+    for (uint64_t i = 0; i < values; i++) WD_TRY(wd_gguf_value_next(&ignored, &c, err));
+    const size_t bytes = (size_t)(c.at - begin);
+    if (bytes > HEADER_BYTES_MAX)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: its metadata have %zu bytes, expected at most %d",
+                       file->path, bytes, HEADER_BYTES_MAX);
+    WD_TRY(wd_alloc(&file->header, bytes, 1, "metadata of a GGUF file", err));
+    memcpy(file->header, begin, bytes);
+    file->header_bytes = bytes;
+    return WD_OK;
+}
 
 static wd_status take_alignment(reader *r, const wd_gguf_value *v, wd_err *err)
 {
@@ -115,13 +142,13 @@ static const struct {
     {0, WD_F32, "F32"},
     {1, WD_F16, "F16"},
     {2, WD_Q4_0, "Q4_0"},
-    {3, WD_DTYPE_COUNT, "Q4_1"},
+    {3, WD_Q4_1, "Q4_1"},
     {6, WD_Q5_0, "Q5_0"},
-    {7, WD_DTYPE_COUNT, "Q5_1"},
+    {7, WD_Q5_1, "Q5_1"},
     {8, WD_Q8_0, "Q8_0"},
     {9, WD_DTYPE_COUNT, "Q8_1"},
-    {10, WD_DTYPE_COUNT, "Q2_K"},
-    {11, WD_DTYPE_COUNT, "Q3_K"},
+    {10, WD_Q2_K, "Q2_K"},
+    {11, WD_Q3_K, "Q3_K"},
     {12, WD_Q4_K, "Q4_K"},
     {13, WD_Q5_K, "Q5_K"},
     {14, WD_Q6_K, "Q6_K"},
@@ -130,16 +157,23 @@ static const struct {
     {17, WD_DTYPE_COUNT, "IQ2_XS"},
     {18, WD_DTYPE_COUNT, "IQ3_XXS"},
     {19, WD_DTYPE_COUNT, "IQ1_S"},
-    {20, WD_DTYPE_COUNT, "IQ4_NL"},
+    {20, WD_IQ4_NL, "IQ4_NL"},
     {21, WD_DTYPE_COUNT, "IQ3_S"},
     {22, WD_DTYPE_COUNT, "IQ2_S"},
-    {23, WD_DTYPE_COUNT, "IQ4_XS"},
+    {23, WD_IQ4_XS, "IQ4_XS"},
     {24, WD_DTYPE_COUNT, "I8"},
+    {25, WD_DTYPE_COUNT, "I16"},
+    {26, WD_DTYPE_COUNT, "I32"},
+    {27, WD_DTYPE_COUNT, "I64"},
+    {28, WD_DTYPE_COUNT, "F64"},
     {29, WD_DTYPE_COUNT, "IQ1_M"},
     {30, WD_BF16, "BF16"},
     {34, WD_DTYPE_COUNT, "TQ1_0"},
     {35, WD_DTYPE_COUNT, "TQ2_0"},
     {39, WD_DTYPE_COUNT, "MXFP4"},
+    {40, WD_DTYPE_COUNT, "NVFP4"},
+    {41, WD_DTYPE_COUNT, "Q1_0"},
+    {42, WD_DTYPE_COUNT, "Q2_0"},
 };
 
 uint32_t wd_gguf_type_of(wd_dtype dtype)
@@ -153,7 +187,7 @@ uint32_t wd_gguf_type_of(wd_dtype dtype)
 static wd_status take_type(wd_dtype *out, uint32_t number, const char *name, const char *path,
                            wd_err *err)
 {
-    const char *found = NULL;
+    const char *found = "of an unknown type";
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (types[i].number != number) continue;
         found = types[i].name;
@@ -161,9 +195,10 @@ static wd_status take_type(wd_dtype *out, uint32_t number, const char *name, con
         if (*out != WD_DTYPE_COUNT) return WD_OK;
     }
     return wd_fail(err, WD_UNSUPPORTED,
-                   "%s: tensor \"%s\" has type %s (%" PRIu32
-                   "), expected F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q4_K, Q5_0 or Q4_0",
-                   path, name, found ? found : "of an unknown number", number);
+                   "%s: tensor \"%s\" is %s (type %" PRIu32
+                   "), which is not read; expected F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, "
+                   "Q4_K, Q4_1, Q4_0, IQ4_XS, IQ4_NL, Q3_K or Q2_K",
+                   path, name, found, number);
 }
 
 /* Takes the shape that the metadata say, if they do, which must be of as many values. */
@@ -220,15 +255,16 @@ static wd_status take_shape(wd_tensor *t, size_t *bytes, const uint64_t *extents
 
 static wd_status take_name(char **next, wd_gguf_text text, const char *path, wd_err *err)
 {
-    if (!text.bytes || text.bytes > NAME_BYTES_MAX || wd_utf8_check(text.at, text.bytes) >= 0 ||
-        (size_t)wd_plain_bytes(text.at, text.bytes, NAME_BYTES_MAX) < text.bytes)
+    const size_t bytes = text.bytes <= NAME_BYTES_MAX ? text.bytes : 0;
+    memcpy(*next, text.at, bytes);
+    (*next)[bytes] = 0;
+    if (!bytes || wd_utf8_check(*next, bytes) >= 0 ||
+        (size_t)wd_plain_bytes(*next, bytes, NAME_BYTES_MAX) < bytes)
         return wd_fail(err, WD_BAD_FORMAT,
                        "%s: a tensor's name is empty, longer than %d bytes, has a control "
                        "character, or is not UTF-8",
                        path, NAME_BYTES_MAX);
-    memcpy(*next, text.at, text.bytes);
-    (*next)[text.bytes] = 0;
-    *next += text.bytes + 1;
+    *next += bytes + 1;
     return WD_OK;
 }
 
@@ -251,7 +287,7 @@ static wd_status read_tensor(wd_safetensors_entry *out, char **next, reader *r, 
     for (uint32_t i = 0; i < ndim; i++) WD_TRY(wd_gguf_u64(&extents[i], &r->cursor, err));
     WD_TRY(wd_gguf_u32(&type, &r->cursor, err));
     WD_TRY(wd_gguf_u64(&offset, &r->cursor, err));
-    *out = (wd_safetensors_entry){.name = name, .stored = name, .file = path};
+    *out = (wd_safetensors_entry){.name = name, .stored = name, .file = path, .merges_dims = true};
     WD_TRY(take_type(&out->tensor.dtype, type, name, path, err));
     WD_TRY(take_shape(&out->tensor, &bytes, extents, ndim, name, r, err));
     if (offset % r->alignment || offset > r->file->bytes || bytes > r->file->bytes)
@@ -315,11 +351,15 @@ static wd_status read_tensors(reader *r, wd_err *err)
 
 wd_status wd_gguf_read(wd_safetensors_file *file, wd_err *err)
 {
-    const uint8_t *begin = file->map;
-    reader r = {.cursor = {file->path, begin, begin, begin + file->bytes}, .file = file};
+    const uint8_t *begin = file->map, *header;
+    reader r = {.file = file};
     wd_status status;
+    WD_TRY(copy_header(file, err));
+    header = file->header;
+    r.cursor = (wd_gguf_cursor){file->path, header, header, header + file->header_bytes};
     WD_TRY_OUT(wd_gguf_begin(&r.tensors, &r.values, &r.cursor, err));
     WD_TRY_OUT(read_values(&r, err));
+    r.cursor = (wd_gguf_cursor){file->path, begin, begin + file->header_bytes, begin + file->bytes};
     WD_TRY_OUT(read_tensors(&r, err));
 out:
     wd_free(r.value);

@@ -21,7 +21,8 @@ uint32_t wd_gguf_type_of(wd_dtype dtype);
 
 /* ---- writing ---- */
 
-/* A metadata of a file that is written: `text`, or, where that is NULL, a number (UINT32). */
+/* A metadata of a file that is written: `text`, or, where that is NULL, a number (UINT32). There
+ * are no arrays: stable-diffusion.cpp's reader takes the values of one for keys, and fails. */
 typedef struct wd_gguf_pair {
     const char *key, *text;
     uint32_t number;

@@ -2,7 +2,8 @@
  *
  * A SentencePiece model is a protocol buffer (ModelProto): a message for each piece, one that says
  * how it was trained, and one that says how text is normalised. The numbers of types of pieces are
- * those of GGUF's types of tokens. */
+ * those of GGUF's types of tokens. The metadata are read from the set's copy of them, in which
+ * lengths stay as they were when the room for the model was counted. */
 #include "io/gguf_spiece.h"
 
 #include <inttypes.h>
@@ -52,8 +53,8 @@ static wd_status refuse(const source *s, const char *what, wd_err *err)
 
 static wd_status read_values(source *s, const wd_safetensors_file *file, wd_err *err)
 {
-    const uint8_t *begin = file->map;
-    wd_gguf_cursor cursor = {file->path, begin, begin, begin + file->bytes};
+    const uint8_t *begin = file->header;
+    wd_gguf_cursor cursor = {file->path, begin, begin, begin + file->header_bytes};
     const struct {
         const char *key;
         wd_gguf_value *value;
@@ -223,7 +224,8 @@ wd_status wd_gguf_spiece(char **out, size_t *bytes, const wd_safetensors *set, w
     WD_TRY(read_values(&s, file, err));
     WD_TRY(check_values(&s, err));
     const uint8_t *begin = s.tokens.data;
-    const wd_gguf_cursor tokens = {s.path, begin, begin, (uint8_t *)file->map + file->bytes};
+    const wd_gguf_cursor tokens = {s.path, begin, begin,
+                                   (uint8_t *)file->header + file->header_bytes};
     WD_TRY(count_tokens(&kept, &room, &s, tokens, err));
     WD_TRY(wd_alloc(&block, room, 1, "a tokenizer's model", err));
     s.out = s.at = block;

@@ -123,11 +123,42 @@ static void damaged(void **state)
     }
 }
 
+/* What another process writes into the file once it is open does not reach the model: lengths of
+ * tokens size a buffer, and fill it. */
+static void a_file_that_changes(void **state)
+{
+    (void)state;
+    static const parts good = {"t5", "tokenizer.ggml.tokens", 6, 2, 2, 2, 5, 0};
+    wd_err err;
+    wd_safetensors *set;
+    char *before, *after, *file;
+    size_t before_bytes, after_bytes, bytes;
+    const char *path = write_parts(&good);
+    wd_test_ok(wd_file_read(&file, &bytes, path, 1 << 20, &err), &err);
+    wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+    wd_test_ok(wd_gguf_spiece(&before, &before_bytes, set, &err), &err);
+    size_t at = 0; /* of the token's text, behind its length */
+    while (memcmp(file + at, "<unk>", 5)) at++;
+    FILE *open_file = fopen(path, "r+b");
+    assert_non_null(open_file);
+    assert_int_equal(fseek(open_file, (long)at - 8, SEEK_SET), 0);
+    assert_int_equal(fputc(4, open_file), 4);
+    assert_int_equal(fclose(open_file), 0);
+    wd_test_ok(wd_gguf_spiece(&after, &after_bytes, set, &err), &err);
+    assert_int_equal(before_bytes, after_bytes);
+    assert_memory_equal(before, after, after_bytes);
+    wd_safetensors_close(set);
+    wd_free(before);
+    wd_free(after);
+    wd_free(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_tokens),
         cmocka_unit_test(damaged),
+        cmocka_unit_test(a_file_that_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

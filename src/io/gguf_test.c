@@ -91,6 +91,46 @@ static void read_back(void **state)
     wd_safetensors_close(set);
 }
 
+/* A shape with some dimensions as one, and without those of 1, is the shape; a transposed one is
+ * not, nor is one of more dimensions. */
+static void merged_shapes(void **state)
+{
+    (void)state;
+    static const struct {
+        wd_tensor_spec spec; /* of tensor "b", which is [8, 4] */
+        bool is_it;
+    } cases[] = {
+        {{.name = "b", .ndim = 2, .dim = {8, 4}}, true},
+        {{.name = "b", .ndim = 3, .dim = {1, 8, 4}}, true},
+        {{.name = "b", .ndim = 5, .dim = {2, 4, 1, 4, 1}}, true},
+        {{.name = "b", .ndim = 4, .dim = {4, 2, 2, 2}}, true},
+        {{.name = "b", .ndim = 2, .dim = {4, 8}}, false},
+        {{.name = "b", .ndim = 3, .dim = {4, 4, 2}}, false},
+        {{.name = "b", .ndim = 1, .dim = {32}}, false},
+        {{.name = "b", .ndim = 1, .dim = {8}}, false},
+        {{.name = "b", .ndim = 3, .dim = {8, 4, 2}}, false},
+        {{.name = "b", .ndim = 3, .dim = {INT64_MAX, INT64_MAX, 4}}, false},
+    };
+    wd_err err;
+    wd_safetensors *set;
+    wd_test_ok(wd_safetensors_open(&set, write_file(&(file){0}), &err), &err);
+    const int64_t at = wd_safetensors_find(set, "b") - wd_safetensors_at(set, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const wd_tensor_spec *spec = &cases[i].spec;
+        wd_tensor t;
+        const wd_status status = wd_safetensors_expect(&t, set, spec, &err);
+        assert_int_equal(status, cases[i].is_it ? WD_OK : WD_MISMATCH);
+        if (!cases[i].is_it) continue;
+        assert_int_equal(t.ndim, spec->ndim);
+        assert_memory_equal(t.dim, spec->dim, sizeof t.dim);
+        wd_safetensors_take_shape(set, at, spec);
+        assert_int_equal(wd_safetensors_at(set, at)->tensor.ndim, spec->ndim);
+        wd_safetensors_close(set);
+        wd_test_ok(wd_safetensors_open(&set, write_file(&(file){0}), &err), &err);
+    }
+    wd_safetensors_close(set);
+}
+
 /* Blocks have scales of their own, so a tensor of scales beside them is refused. */
 static void scales_of_blocks(void **state)
 {
@@ -133,9 +173,15 @@ static void refused(void **state)
         {{.ndim = 7}, WD_BAD_FORMAT, "\"a\" has 7 dimensions"},
         {{.row = 33}, WD_BAD_FORMAT, "rows of 33 values, expected whole blocks of 32 (Q8_0)"},
         {{.type = 12}, WD_BAD_FORMAT, "whole blocks of 256 (Q4_K)"},
-        {{.type = 10}, WD_UNSUPPORTED, "\"a\" has type Q2_K (10), expected F32"},
-        {{.type = 39}, WD_UNSUPPORTED, "\"a\" has type MXFP4 (39)"},
-        {{.type = 1000}, WD_UNSUPPORTED, "of an unknown number (1000)"},
+        {{.type = 10}, WD_BAD_FORMAT, "whole blocks of 256 (Q2_K)"},
+        {{.type = 16},
+         WD_UNSUPPORTED,
+         "\"a\" is IQ2_XXS (type 16), which is not read; expected F32"},
+        {{.type = 34}, WD_UNSUPPORTED, "\"a\" is TQ1_0 (type 34)"},
+        {{.type = 39}, WD_UNSUPPORTED, "\"a\" is MXFP4 (type 39)"},
+        {{.type = 40}, WD_UNSUPPORTED, "\"a\" is NVFP4 (type 40)"},
+        {{.type = 41}, WD_UNSUPPORTED, "\"a\" is Q1_0 (type 41)"},
+        {{.type = 1000}, WD_UNSUPPORTED, "is of an unknown type (type 1000)"},
         {{.rows = UINT64_MAX}, WD_BAD_FORMAT, "its product overflows"},
         {{.rows = 1u << 20}, WD_BAD_FORMAT, "not in the file of"},
         {{.rows = 4}, WD_BAD_FORMAT, "\"a\" and \"b\" overlap"},
@@ -182,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(read_back),
+        cmocka_unit_test(merged_shapes),
         cmocka_unit_test(scales_of_blocks),
         cmocka_unit_test(refused),
         cmocka_unit_test(metadata_without_memory),

@@ -43,13 +43,18 @@ static void measure(int *deepest, int64_t *values, const char *text, size_t byte
     }
 }
 
+static wd_status check_size(size_t bytes, const char *name, wd_err *err)
+{
+    if (bytes <= BYTES_MAX) return WD_OK;
+    return wd_fail(err, WD_BAD_FORMAT, "%s: JSON of %zu bytes, expected at most %d", name, bytes,
+                   BYTES_MAX);
+}
+
 static wd_status check_limits(const char *text, size_t bytes, const char *name, wd_err *err)
 {
     int deepest;
     int64_t values;
-    if (bytes > BYTES_MAX)
-        return wd_fail(err, WD_BAD_FORMAT, "%s: JSON of %zu bytes, expected at most %d", name,
-                       bytes, BYTES_MAX);
+    WD_TRY(check_size(bytes, name, err));
     measure(&deepest, &values, text, bytes);
     if (deepest > DEPTH_MAX)
         return wd_fail(err, WD_BAD_FORMAT, "%s: JSON nests deeper than %d levels", name, DEPTH_MAX);
@@ -76,6 +81,18 @@ wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char
                        name, what.line, what.column, what.text);
     *out = json;
     return WD_OK;
+}
+
+wd_status wd_json_parse_mapped(json_t **out, const char *text, size_t bytes, const char *name,
+                               wd_err *err)
+{
+    void *copy;
+    WD_TRY(check_size(bytes, name, err));
+    WD_TRY(wd_alloc(&copy, bytes + 1, 1, "JSON of a file", err));
+    memcpy(copy, text, bytes);
+    const wd_status status = wd_json_parse(out, copy, bytes, name, err);
+    wd_free(copy);
+    return status;
 }
 
 wd_status wd_json_load(json_t **out, const char *path, wd_err *err)

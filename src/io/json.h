@@ -13,6 +13,10 @@ wd_status wd_json_load(json_t **out, const char *path, wd_err *err);
 /* Parses JSON in memory as wd_json_load does; errors call it `name`. */
 wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name,
                         wd_err *err);
+/* The same for a part of a mapped file, which another process may change meanwhile: it is copied,
+ * so that what is checked is what is parsed. */
+wd_status wd_json_parse_mapped(json_t **out, const char *text, size_t bytes, const char *name,
+                               wd_err *err);
 /* Makes a JSON string of bytes such as a path or a command line: each byte that is not UTF-8
  * becomes U+FFFD. The caller owns the string. NULL: no memory. */
 json_t *wd_json_string(const char *text);

@@ -297,13 +297,40 @@ const char *wd_safetensors_metadata(const wd_safetensors *set, const char *key)
     return set->files ? json_string_value(json_object_get(set->file[0].metadata, key)) : NULL;
 }
 
-static bool same_shape(const wd_tensor *tensor, const wd_tensor_spec *spec)
+/* Whether `t` has the shape with dimensions that follow one another as one, and with or without
+ * dimensions of 1. */
+static bool is_merged(const wd_tensor *t, const wd_tensor_spec *spec)
 {
-    if (tensor->ndim != spec->ndim) return false;
-    for (int i = 0; i < spec->ndim; i++) {
-        if (tensor->dim[i] != spec->dim[i]) return false;
+    int d = 0;
+    for (int i = 0; i < t->ndim; i++) {
+        int64_t product = 1;
+        while (product < t->dim[i] && d < spec->ndim)
+            if (__builtin_mul_overflow(product, spec->dim[d++], &product)) return false;
+        if (product != t->dim[i]) return false;
     }
+    while (d < spec->ndim)
+        if (spec->dim[d++] != 1) return false;
     return true;
+}
+
+static bool same_shape(const wd_safetensors_entry *e, const wd_tensor_spec *spec)
+{
+    const wd_tensor *t = &e->tensor;
+    if (e->merges_dims) return is_merged(t, spec);
+    return t->ndim == spec->ndim &&
+           !memcmp(t->dim, spec->dim, (size_t)spec->ndim * sizeof *spec->dim);
+}
+
+static void set_shape(wd_tensor *t, const wd_tensor_spec *spec)
+{
+    t->ndim = spec->ndim;
+    memcpy(t->dim, spec->dim, sizeof t->dim);
+}
+
+void wd_safetensors_take_shape(wd_safetensors *set, int64_t i, const wd_tensor_spec *spec)
+{
+    wd_safetensors_entry *e = &set->entry[i];
+    if (same_shape(e, spec)) set_shape(&e->tensor, spec);
 }
 
 wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
@@ -320,7 +347,7 @@ wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
                        expected);
     const wd_tensor *tensor = &entry->tensor;
     const char *name = entry->stored;
-    if (!same_shape(tensor, spec))
+    if (!same_shape(entry, spec))
         return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected shape %s, found %s",
                        entry->file, name, expected,
                        wd_dims_text(found, sizeof found, tensor->dim, tensor->ndim));
@@ -330,6 +357,7 @@ wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
                        "%s: tensor \"%s\": expected dtype F32, F16 or BF16, found %s", entry->file,
                        name, wd_dtype_file_name(tensor->dtype));
     *out = *tensor;
+    set_shape(out, spec);
     return WD_OK;
 }
 

@@ -21,6 +21,7 @@ typedef struct wd_safetensors_entry {
     uint64_t file_offset; /* of the tensor's first byte in that file */
     wd_tensor tensor;     /* data is mapped read-only: writing to it crashes */
     bool unaligned;       /* data is not aligned to the element size: copy it before use */
+    bool merges_dims;     /* of GGUF: its shape may lack dimensions of 1, and have some as one */
     bool scaled;          /* it is quantised, and tensor.scales has its scales, if it needs any */
     const struct wd_safetensors_entry *scale; /* the tensor that has these, or NULL: 1 */
 } wd_safetensors_entry;
@@ -72,9 +73,15 @@ uint64_t wd_safetensors_file_bytes(const wd_safetensors *set);
 /* The value of a key of __metadata__ in the first file, or NULL. */
 const char *wd_safetensors_metadata(const wd_safetensors *set, const char *key);
 
-/* Finds the tensor of `spec`. Its shape must agree exactly, also in dimensions of size 1, and its
- * dtype must be F32, F16, BF16, or quantised and scaled. Otherwise the error names file, tensor,
- * what was expected and what was found. */
+/* Gives entry i the shape of `spec`, if the file is GGUF and has it without dimensions of 1, or
+ * with dimensions that follow one another as one: [96, 16, 1, 2, 2] as [1536, 1, 2, 2]. GGML has
+ * four dimensions, so stable-diffusion.cpp writes them so; the order of the values is the same. */
+void wd_safetensors_take_shape(wd_safetensors *set, int64_t i, const wd_tensor_spec *spec);
+
+/* Finds the tensor of `spec`, which gets this shape. In the file it must have it, also the
+ * dimensions of 1, or in GGUF one that wd_safetensors_take_shape takes for it; its dtype must be
+ * F32, F16, BF16, or quantised and scaled. Otherwise the error names file, tensor, what was
+ * expected and what was found. */
 wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
                                 const wd_tensor_spec *spec, wd_err *err);
 

@@ -99,7 +99,7 @@ static wd_status parse_header(json_t **out, size_t *data_start, const wd_safeten
                        "%s: header length %" PRIu64 " overruns the file of %zu bytes (truncated?)",
                        file->path, length, file->bytes);
     json_t *json;
-    WD_TRY(wd_json_parse(&json, text + LENGTH_BYTES, (size_t)length, file->path, err));
+    WD_TRY(wd_json_parse_mapped(&json, text + LENGTH_BYTES, (size_t)length, file->path, err));
     if (!json_is_object(json)) {
         json_decref(json);
         return wd_fail(err, WD_BAD_FORMAT, "%s: header is not a JSON object", file->path);
@@ -330,6 +330,7 @@ void wd_safetensors_file_close(wd_safetensors_file *file)
     }
     json_decref(file->metadata);
     wd_free(file->entry);
+    wd_free(file->header);
     wd_free(file->names);
     wd_free(file->path);
     memset(file, 0, sizeof *file);

@@ -11,6 +11,8 @@ typedef struct wd_safetensors_file {
     char *names; /* the names of all entries, one after the other */
     void *map;
     size_t bytes;
+    void *header; /* of GGUF: a copy of the beginning, up to the list of tensors */
+    size_t header_bytes;
     wd_safetensors_entry *entry; /* in the order of their data */
     int64_t count;
     json_t *metadata; /* object of strings, or NULL */

@@ -82,7 +82,7 @@ static wd_status check_mark(const wd_safetensors_entry *e, size_t base, wd_err *
             err, WD_BAD_FORMAT,
             "%s: tensor \"%s\": expected at most %d bytes of JSON, found %zu bytes of %s", e->file,
             e->name, MARK_BYTES_MAX, bytes, wd_dtype_file_name(e->tensor.dtype));
-    if (wd_json_parse(&json, e->tensor.data, bytes, e->file, err) != WD_OK)
+    if (wd_json_parse_mapped(&json, e->tensor.data, bytes, e->file, err) != WD_OK)
         return wd_fail_in(err, "tensor \"%s\"", e->name);
     const wd_status status = check_format(json, e->file, layer, err);
     json_decref(json);

@@ -13,6 +13,7 @@
 #include "wan/dit_file.h"
 #include "wan/overlay.h"
 #include "wan/names.h"
+#include "wan/part.h"
 
 enum { HEAD_DIM = 128, CLIENTS_TEXT_TOKENS = 512 };
 
@@ -240,9 +241,9 @@ out:
     return status;
 }
 
-/* Gives the set's tensors diffusers' names, and their values with the LoRAs. */
-static wd_status merge(wd_dit_file *file, wd_safetensors *set, const char *loras,
-                       const wd_overlay *place, wd_err *err)
+/* Gives the set's tensors diffusers' names and shapes, and their values with the LoRAs, if any. */
+static wd_status settle(wd_dit_file *file, wd_safetensors *set, const char *loras,
+                        const wd_overlay *place, wd_err *err)
 {
     uint64_t bytes;
     wd_tensor_table table;
@@ -250,6 +251,7 @@ static wd_status merge(wd_dit_file *file, wd_safetensors *set, const char *loras
     WD_TRY(wd_dit_table_open(&table, &file->config, err));
     WD_TRY_OUT(wd_naming_apply(&file->naming, set, &table, err));
     file->naming = (wd_naming){.prefix = ""};
+    if (!loras) goto out;
     WD_TRY_OUT(wd_overlay_write(&bytes, set, loras, &table, place, err));
     status = wd_overlay_apply(set, loras, &table, place, err);
 out:
@@ -275,8 +277,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
                        "transformer as diffusers wants it, in transformer/",
                        path);
     WD_TRY(check_no_model(folder, err));
-    WD_TRY_OUT(wd_safetensors_open(&set, path, err));
-    WD_TRY_OUT(wd_safetensors_pair_scales(set, err));
+    WD_TRY_OUT(wd_part_open(&set, path, WD_COMPONENT_TRANSFORMER, err));
     WD_TRY_OUT(wd_dit_file_read(&file, set, err));
     if (!file.heads_known) {
         status = wd_fail(err, WD_UNSUPPORTED,
@@ -285,7 +286,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
                          path, (long long)wd_dit_width(&file.config), HEAD_DIM);
         goto out;
     }
-    if (loras) WD_TRY_OUT(merge(&file, set, loras, &place, err));
+    WD_TRY_OUT(settle(&file, set, loras, &place, err));
     WD_TRY_OUT(plan_lines(&lines, &count, &file, DIFFUSERS, dtype, err));
     WD_TRY_OUT(wd_folder_make(folder, err));
     WD_TRY_OUT(wd_path_join(target, folder, "diffusion_pytorch_model.safetensors", err));

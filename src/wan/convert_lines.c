@@ -74,7 +74,7 @@ static wd_status check_values(const wd_convert_line *l, const float *values, int
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: tensor \"%s\" has the value %g, which %s cannot hold; use bfloat16 or "
                        "float32",
-                       l->from->file, l->from->name, (double)v, wd_dtype_option_name(l->dtype));
+                       l->from->file, l->from->stored, (double)v, wd_dtype_option_name(l->dtype));
     }
     return WD_OK;
 }
@@ -143,6 +143,7 @@ static wd_status find_scale(wd_convert_line *l, chunk *c, wd_err *err)
             most = magnitude > most ? magnitude : most;
         }
     }
+    wd_safetensors_dont_need(l->from);
     if (most / most_of_float8 >= FLT_MIN) l->scale = most / most_of_float8;
     return WD_OK;
 }
@@ -249,15 +250,16 @@ out:
 
 /* ---- GGUF ---- */
 
-/* llama.cpp's number for what a file is mostly made of (enum llama_ftype): Q4_K's is that of
- * Q4_K_S. */
+/* llama.cpp's number for what a file is mostly made of (enum llama_ftype): those of K types
+ * are of Q5_K_S, Q4_K_S and Q3_K_S. */
 static uint32_t file_type(const wd_convert_line *lines, int64_t count)
 {
     static const struct {
         wd_dtype dtype;
         uint32_t number;
-    } types[] = {{WD_F32, 0},  {WD_F16, 1},   {WD_BF16, 32}, {WD_Q8_0, 7}, {WD_Q5_0, 8},
-                 {WD_Q4_0, 2}, {WD_Q6_K, 18}, {WD_Q5_K, 16}, {WD_Q4_K, 14}};
+    } types[] = {{WD_F32, 0},  {WD_F16, 1},   {WD_BF16, 32}, {WD_Q8_0, 7},    {WD_Q5_0, 8},
+                 {WD_Q4_0, 2}, {WD_Q6_K, 18}, {WD_Q5_K, 16}, {WD_Q4_K, 14},   {WD_Q5_1, 9},
+                 {WD_Q4_1, 3}, {WD_Q3_K, 11}, {WD_Q2_K, 10}, {WD_IQ4_NL, 25}, {WD_IQ4_XS, 30}};
     int64_t values[WD_DTYPE_COUNT] = {0}, most = 0;
     uint32_t out = 0;
     for (int64_t i = 0; i < count; i++)

@@ -460,6 +460,65 @@ static int set_up(void **state)
     return 0;
 }
 
+/* ---- memory ---- */
+
+/* Resident bytes of the mapping that has `at`. */
+static size_t resident(const void *at)
+{
+    char line[512];
+    unsigned long begin, end;
+    size_t kib = 0;
+    bool is_it = false, found = false;
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            is_it = (uintptr_t)at >= begin && (uintptr_t)at < end;
+        found = is_it && sscanf(line, "Rss: %zu kB", &kib) == 1;
+    }
+    if (maps) fclose(maps);
+    if (!found) wd_test_skip("/proc/self/smaps does not tell what is resident");
+    return kib << 10;
+}
+
+/* Of scaled fp8 all tensors are read for their scales before the first one is written: their pages
+ * are given back one tensor after the other. The last tensor's infinity ends the conversion between
+ * the two. */
+static void float8_keeps_no_source_in_memory(void **state)
+{
+    (void)state;
+    enum { TENSORS = 8, ROWS = 256, COLUMNS = 1024 };
+    static float values[ROWS * COLUMNS];
+    wd_err err;
+    wd_safetensors_writer *writer;
+    wd_safetensors *set;
+    wd_safetensors_item items[TENSORS];
+    wd_convert_line lines[TENSORS];
+    char path[WD_PATH_MAX], out[WD_PATH_MAX], name[TENSORS][16];
+    for (int i = 0; i < TENSORS; i++) {
+        snprintf(name[i], sizeof name[i], "%d.weight", i);
+        items[i] = (wd_safetensors_item){name[i], WD_F32, 2, {ROWS, COLUMNS}};
+    }
+    wd_test_ok(wd_safetensors_create(&writer, below(path, "large.safetensors"), items, TENSORS,
+                                     NULL, &err),
+               &err);
+    for (int i = 0; i < TENSORS; i++) {
+        if (i == TENSORS - 1) values[ROWS * COLUMNS - 1] = INFINITY;
+        wd_test_ok(wd_safetensors_put(writer, values, sizeof values, &err), &err);
+    }
+    wd_test_ok(wd_safetensors_finish(writer, &err), &err);
+    wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+    for (int i = 0; i < TENSORS; i++) {
+        lines[i] =
+            (wd_convert_line){.from = wd_safetensors_find(set, name[i]), .dtype = WD_F8_E4M3};
+        memcpy(lines[i].name, name[i], sizeof name[i]);
+    }
+    wd_test_refused(wd_convert_write_safetensors(below(out, "large-fp8.safetensors"), lines,
+                                                 TENSORS, NULL, &err),
+                    &err, WD_UNSUPPORTED, "\"7.weight\" has the value inf");
+    assert_true(resident(lines[0].from->tensor.data) < 3 * sizeof values);
+    wd_safetensors_close(set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +531,7 @@ int main(void)
         cmocka_unit_test(from_another_quantised_form),
         cmocka_unit_test(refused),
         cmocka_unit_test(nothing_stays_where_no_room_is),
+        cmocka_unit_test(float8_keeps_no_source_in_memory),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -35,14 +35,33 @@ static wd_status extent(int64_t *out, const wd_dit_file *file, const char *name,
     return WD_OK;
 }
 
-static wd_status config_of_shapes(wd_dit_config *c, wd_dit_file *file, wd_err *err)
+/* Width, input channels and patch. In a GGUF file the patch embedding [D, C, f, h, w] may be [D C,
+ * f, h, w]; what D is, its bias tells. */
+static wd_status patch_of_shapes(int64_t *width, wd_dit_config *c, const wd_dit_file *file,
+                                 wd_err *err)
 {
     static const char patch[] = "patch_embedding.weight";
+    const wd_safetensors_entry *e = wd_dit_file_find(file, patch);
+    const bool merged = e && e->merges_dims && e->tensor.ndim == 4;
+    const int ndim = merged ? 4 : 5;
+    WD_TRY(extent(width, file, "patch_embedding.bias", 1, 0, err));
+    WD_TRY(extent(&c->in_channels, file, patch, ndim, merged ? 0 : 1, err));
+    for (int i = 0; i < 3; i++) WD_TRY(extent(&c->patch[i], file, patch, ndim, ndim - 3 + i, err));
+    if (!merged) return WD_OK;
+    if (!*width || c->in_channels % *width)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: tensor \"%s\" has %lld times the patch's values, which is no multiple "
+                       "of the %lld values of its bias",
+                       e->file, e->name, (long long)c->in_channels, (long long)*width);
+    c->in_channels /= *width;
+    return WD_OK;
+}
+
+static wd_status config_of_shapes(wd_dit_config *c, wd_dit_file *file, wd_err *err)
+{
     int64_t width = 0, out = 0, volume;
     char name[WD_TENSOR_NAME_MAX];
-    WD_TRY(extent(&width, file, patch, 5, 0, err));
-    WD_TRY(extent(&c->in_channels, file, patch, 5, 1, err));
-    for (int i = 0; i < 3; i++) WD_TRY(extent(&c->patch[i], file, patch, 5, 2 + i, err));
+    WD_TRY(patch_of_shapes(&width, c, file, err));
     WD_TRY(extent(&c->ffn_dim, file, "blocks.0.ffn.net.0.proj.weight", 2, 0, err));
     WD_TRY(
         extent(&c->freq_dim, file, "condition_embedder.time_embedder.linear_1.weight", 2, 1, err));

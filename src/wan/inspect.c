@@ -7,7 +7,10 @@
 #include "core/memory.h"
 #include "io/json.h"
 #include "wan/dit_file.h"
+#include "wan/part.h"
 #include "wan/pipeline.h"
+#include "wan/umt5_table.h"
+#include "wan/vae.h"
 
 typedef struct tally {
     int64_t tensors, parameters;
@@ -78,9 +81,9 @@ static bool is_repeated(const wd_safetensors *set, const char *name)
 }
 
 /* Puts the sums over a set's tensors, by dtype and in total. `table`, if not NULL, selects the
- * tensors; `file`, if not NULL, translates names that are not diffusers'. */
+ * tensors. */
 static wd_status put_weights(json_t *to, const wd_safetensors *set, const wd_tensor_table *table,
-                             const wd_dit_file *file, wd_component component, wd_err *err)
+                             wd_component component, wd_err *err)
 {
     tally all = {0}, dtype[WD_DTYPE_COUNT] = {0}, stage = {0};
     json_t *stages = json_array(), *dtypes = json_object(), *memory;
@@ -89,9 +92,8 @@ static wd_status put_weights(json_t *to, const wd_safetensors *set, const wd_ten
     wd_status status = WD_OK;
     for (int64_t i = 0; i < count; i++) {
         const wd_tensor_spec *spec = table ? &table->spec[i] : NULL;
-        const wd_safetensors_entry *e = !spec  ? wd_safetensors_at(set, i)
-                                        : file ? wd_dit_file_find(file, spec->name)
-                                               : wd_safetensors_find(set, spec->name);
+        const wd_safetensors_entry *e =
+            spec ? wd_safetensors_find(set, spec->name) : wd_safetensors_at(set, i);
         if (e && !(spec && is_repeated(set, spec->name))) {
             add(&all, &e->tensor, spec);
             add(&dtype[e->tensor.dtype], &e->tensor, spec);
@@ -149,7 +151,7 @@ static wd_status put_component(json_t *components, const wd_pipeline *p, wd_comp
     if (c > WD_COMPONENT_VAE) return WD_OK;
     WD_TRY(wd_pipeline_table_open(&table, p, c, err));
     wd_status status = wd_pipeline_open_weights(&set, p, c, err);
-    if (status == WD_OK) status = put_weights(to, set, &table, NULL, c, err);
+    if (status == WD_OK) status = put_weights(to, set, &table, c, err);
     wd_safetensors_close(set);
     wd_pipeline_table_close(&table, c);
     return status;
@@ -185,25 +187,6 @@ static wd_status put_pipeline(json_t *tree, const wd_pipeline *p, wd_err *err)
     return put(tree, "expand_timesteps", json_boolean(p->expand_timesteps), err);
 }
 
-static wd_status put_transformer_file(json_t *tree, const wd_dit_file *file, wd_err *err)
-{
-    static const char *const unknown[] = {"num_attention_heads", "attention_head_dim"};
-    wd_tensor_table table;
-    json_t *components = json_object(), *to = json_object();
-    WD_TRY(put(tree, "components", components, err));
-    WD_TRY(put(components, "transformer", to, err));
-    WD_TRY(put(tree, "naming", json_string(file->naming.original ? "original" : "diffusers"), err));
-    WD_TRY(put(tree, "prefix", json_string(file->naming.prefix), err));
-    WD_TRY(put(to, "class", json_string("WanTransformer3DModel"), err));
-    WD_TRY(put(to, "config", wd_dit_config_json(&file->config), err));
-    for (int i = 0; i < 2 && !file->heads_known; i++)
-        WD_TRY(put(json_object_get(to, "config"), unknown[i], json_null(), err));
-    WD_TRY(wd_dit_table_open(&table, &file->config, err));
-    wd_status status = put_weights(to, file->set, &table, file, WD_COMPONENT_TRANSFORMER, err);
-    wd_dit_table_close(&table);
-    return status;
-}
-
 static wd_status put_tensors(json_t *tree, const wd_safetensors *set, wd_err *err)
 {
     json_t *list = json_array();
@@ -217,7 +200,7 @@ static wd_status put_tensors(json_t *tree, const wd_safetensors *set, wd_err *er
                                  wd_dtype_file_name(e->tensor.dtype), "shape", shape);
         if (!line || json_array_append_new(list, line)) return no_memory(err);
     }
-    return put_weights(tree, set, NULL, NULL, WD_COMPONENT_COUNT, err);
+    return put_weights(tree, set, NULL, WD_COMPONENT_COUNT, err);
 }
 
 /* Whether the file is a shard: "...-00001-of-00014.safetensors". */
@@ -231,19 +214,97 @@ static bool is_shard(const char *path)
     return end == TAIL;
 }
 
+/* ---- a file of one component ---- */
+
+static const struct {
+    const char *kind, *class_name;
+} files[] = {
+    [WD_COMPONENT_TRANSFORMER] = {"transformer file", "WanTransformer3DModel"},
+    [WD_COMPONENT_TEXT_ENCODER] = {"text encoder file", "UMT5EncoderModel"},
+    [WD_COMPONENT_VAE] = {"VAE file", "AutoencoderKLWan"},
+};
+
+/* The component whose file it is by its names; WD_COMPONENT_COUNT: none, or a shard of one. */
+static wd_status detect(wd_component *out, const char *path, wd_err *err)
+{
+    static const wd_component order[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TEXT_ENCODER,
+                                         WD_COMPONENT_VAE};
+    wd_safetensors *set;
+    wd_naming naming;
+    *out = WD_COMPONENT_COUNT;
+    if (is_shard(path)) return WD_OK;
+    WD_TRY(wd_safetensors_open(&set, path, err));
+    for (int i = 0; i < 3 && *out == WD_COMPONENT_COUNT; i++)
+        if (wd_naming_detect(&naming, set, order[i], NULL)) *out = order[i];
+    wd_safetensors_close(set);
+    return WD_OK;
+}
+
+/* The file's configuration, naming and table, which is the caller's to wd_pipeline_table_close. */
+static wd_status read_part(json_t **config, wd_naming *naming, wd_tensor_table *table,
+                           const wd_safetensors *set, wd_component c, wd_err *err)
+{
+    static const char *const unknown[] = {"num_attention_heads", "attention_head_dim"};
+    wd_dit_file file;
+    wd_umt5_config umt5;
+    wd_vae_config vae;
+    if (c == WD_COMPONENT_TEXT_ENCODER) {
+        WD_TRY(wd_part_umt5_config(&umt5, set, err));
+        *config = wd_umt5_config_json(&umt5);
+        wd_naming_detect(naming, set, c, NULL);
+        return wd_umt5_table_open(table, &umt5, err);
+    }
+    if (c == WD_COMPONENT_VAE) {
+        WD_TRY(wd_part_vae_config(&vae, set, err));
+        *config = wd_vae_config_json(&vae);
+        wd_naming_detect(naming, set, c, &vae);
+        return wd_vae_table_open(table, &vae, err);
+    }
+    WD_TRY(wd_dit_file_read(&file, set, err));
+    *config = wd_dit_config_json(&file.config);
+    *naming = file.naming;
+    for (int i = 0; i < 2 && *config && !file.heads_known; i++)
+        WD_TRY(put(*config, unknown[i], json_null(), err));
+    return wd_dit_table_open(table, &file.config, err);
+}
+
+static wd_status put_part(json_t *tree, wd_safetensors *set, wd_component c, wd_err *err)
+{
+    wd_tensor_table table = {0};
+    wd_naming naming;
+    json_t *components = json_object(), *to = json_object(), *config = NULL;
+    wd_status status;
+    WD_TRY(put(tree, "components", components, err));
+    WD_TRY(put(components, wd_component_name(c), to, err));
+    WD_TRY(put(to, "class", json_string(files[c].class_name), err));
+    WD_TRY_OUT(read_part(&config, &naming, &table, set, c, err));
+    WD_TRY_OUT(put(to, "config", json_incref(config), err));
+    WD_TRY_OUT(put(tree, "naming",
+                   json_string(naming.llama      ? "llama.cpp"
+                               : naming.original ? "original"
+                                                 : "diffusers"),
+                   err));
+    WD_TRY_OUT(put(tree, "prefix", json_string(naming.prefix), err));
+    WD_TRY_OUT(wd_naming_apply(&naming, set, &table, err));
+    WD_TRY_OUT(wd_part_check(set, &table, err));
+    status = put_weights(to, set, &table, c, err);
+out:
+    json_decref(config);
+    wd_pipeline_table_close(&table, c);
+    return status;
+}
+
 static wd_status put_file(json_t *tree, const char *path, wd_err *err)
 {
     wd_safetensors *set;
-    wd_dit_file file;
+    wd_component c;
+    wd_status status;
     WD_TRY(put(tree, "path", wd_json_string(path), err));
-    WD_TRY(wd_safetensors_open(&set, path, err));
-    bool transformer = !is_shard(path) && wd_dit_file_detect(&file, set);
-    wd_status status = transformer ? wd_safetensors_pair_scales(set, err) : WD_OK;
-    if (transformer && status == WD_OK) status = wd_dit_file_read(&file, set, err);
-    if (status == WD_OK)
-        status = put(tree, "kind", json_string(transformer ? "transformer file" : "file"), err);
-    if (status == WD_OK)
-        status = transformer ? put_transformer_file(tree, &file, err) : put_tensors(tree, set, err);
+    WD_TRY(detect(&c, path, err));
+    const bool is_part = c != WD_COMPONENT_COUNT;
+    WD_TRY(put(tree, "kind", json_string(is_part ? files[c].kind : "file"), err));
+    WD_TRY(is_part ? wd_part_open(&set, path, c, err) : wd_safetensors_open(&set, path, err));
+    status = is_part ? put_part(tree, set, c, err) : put_tensors(tree, set, err);
     wd_safetensors_close(set);
     return status;
 }

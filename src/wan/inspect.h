@@ -1,7 +1,8 @@
 /* Describes the content of a model folder, a Hub id or a safetensors file, as JSON and as text.
  *
  * The tree (all counts are integers, all sizes bytes):
- *   path, kind ("pipeline", "component", "transformer file", "file"), class
+ *   path, kind ("pipeline", "component", "transformer file", "text encoder file", "VAE file",
+ *       "file"), class
  *   components { <name> { class, path (of one that lies elsewhere), loras (that are merged into
  *       it, as they were given), config {...}, and for those with weights:
  *       files, tensors, parameters, bytes_on_disk,
@@ -10,7 +11,7 @@
  *       stages [ { name, tensors, parameters, bytes } ] } }
  *   of a pipeline, also: parameters, bytes_on_disk, prompt_tokens, default_height, default_width,
  *       size_multiple, boundary_ratio (or null), expand_timesteps
- *   of a transformer file, also: naming ("diffusers" or "original"), prefix
+ *   of a component's file, also: naming ("diffusers", "original" or "llama.cpp"), prefix
  *   of another file: tensor_list [ { name, dtype, shape } ]
  * A damaged or unsupported checkpoint is the same error as when a job uses it. */
 #ifndef WD_WAN_INSPECT_H

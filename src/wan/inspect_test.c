@@ -86,7 +86,8 @@ static void single_files_and_components(void **state)
         {"models/wan-tiny/transformer/diffusion_pytorch_model.safetensors", "transformer file",
          177},
         {"tests/fixtures/dit-video/in.safetensors", "file", 4},
-        {"models/wan-tiny/vae/diffusion_pytorch_model.safetensors", "file", 146},
+        {"models/wan-tiny/vae/diffusion_pytorch_model.safetensors", "VAE file", 146},
+        {"models/wan-tiny/text_encoder/model.safetensors", "text encoder file", 22},
         {"tests/fixtures/dit-head128/transformer/"
          "diffusion_pytorch_model-00001-of-00007.safetensors",
          "file", 7},

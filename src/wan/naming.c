@@ -10,14 +10,16 @@
 enum { FULL_NAME_MAX = 2 * WD_TENSOR_NAME_MAX, PREFIXES_MAX = 4, PROBES_MAX = 2 };
 
 /* The prefixes that files of a component put before names, and tensors that every such file has, by
- * their diffusers names. All-in-one checkpoints of ComfyUI have the last prefixes. */
+ * their diffusers names. All-in-one checkpoints of ComfyUI have the last prefixes;
+ * stable-diffusion.cpp writes "text_encoders.t5xxl.transformer." also for UMT5. */
 static const struct {
     const char *prefix[PREFIXES_MAX], *probe[PROBES_MAX];
 } known[] = {
     [WD_COMPONENT_TRANSFORMER] = {{"", "model.diffusion_model.", "diffusion_model.",
                                    "transformer."},
                                   {"scale_shift_table", "patch_embedding.weight"}},
-    [WD_COMPONENT_TEXT_ENCODER] = {{"", "text_encoders.umt5xxl.transformer.", "text_encoder."},
+    [WD_COMPONENT_TEXT_ENCODER] = {{"", "text_encoders.umt5xxl.transformer.",
+                                    "text_encoders.t5xxl.transformer.", "text_encoder."},
                                    {"encoder.final_layer_norm.weight",
                                     "encoder.block.0.layer.0.layer_norm.weight"}},
     [WD_COMPONENT_VAE] = {{"", "vae.", "first_stage_model."},
@@ -86,13 +88,15 @@ wd_status wd_naming_apply(const wd_naming *n, wd_safetensors *set, const wd_tens
                           wd_err *err)
 {
     void *block;
-    if (!n->original && !n->llama && !*n->prefix) return WD_OK;
     WD_TRY(
         wd_alloc(&block, (size_t)wd_safetensors_count(set), sizeof(char *), "tensor names", err));
     const char **names = block;
     for (int64_t i = 0; i < table->count; i++) {
         const wd_safetensors_entry *e = wd_naming_find(n, set, table->spec[i].name);
-        if (e) names[e - wd_safetensors_at(set, 0)] = table->spec[i].name;
+        if (!e) continue;
+        const int64_t at = e - wd_safetensors_at(set, 0);
+        names[at] = table->spec[i].name;
+        wd_safetensors_take_shape(set, at, &table->spec[i]);
     }
     const wd_status status = wd_safetensors_rename(set, names, err);
     wd_free(block);

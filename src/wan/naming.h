@@ -25,7 +25,8 @@ bool wd_naming_detect(wd_naming *out, const wd_safetensors *set, wd_component co
 const wd_safetensors_entry *wd_naming_find(const wd_naming *naming, const wd_safetensors *set,
                                            const char *diffusers_name);
 
-/* Gives the tensors of `table` that are in the set their diffusers names. Others keep their own. */
+/* Gives the tensors of `table` that are in the set their diffusers names, and those of a GGUF file
+ * the table's shapes (wd_safetensors_take_shape). Other tensors keep their names and shapes. */
 wd_status wd_naming_apply(const wd_naming *naming, wd_safetensors *set,
                           const wd_tensor_table *table, wd_err *err);
 

@@ -84,8 +84,9 @@ static wd_status open_set(wd_safetensors **out, const char *path, wd_component c
 static wd_status check_architecture(const wd_safetensors *set, const char *path,
                                     wd_component component, wd_err *err)
 {
-    static const char *const of_text[] = {"t5", "t5encoder", "umt5", NULL};
-    static const char *const of_wan[] = {"wan", NULL};
+    /* gguf-connector writes "pig" for every model */
+    static const char *const of_text[] = {"t5", "t5encoder", "umt5", "pig", NULL};
+    static const char *const of_wan[] = {"wan", "pig", NULL};
     const char *said = wd_safetensors_metadata(set, "general.architecture");
     const char *const *known = component == WD_COMPONENT_TEXT_ENCODER ? of_text : of_wan;
     for (; said && *known; known++)
@@ -113,6 +114,17 @@ wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component comp
 out:
     wd_safetensors_close(set);
     return status;
+}
+
+wd_status wd_part_check(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err)
+{
+    wd_tensor found;
+    for (int64_t i = 0; i < table->count; i++) {
+        const wd_tensor_spec *spec = &table->spec[i];
+        if (spec->may_miss && !wd_safetensors_find(set, spec->name)) continue;
+        WD_TRY(wd_safetensors_expect(&found, set, spec, err));
+    }
+    return WD_OK;
 }
 
 void wd_part_warn_of_expert(const char *path, wd_component component, bool alone)
@@ -249,7 +261,7 @@ wd_status wd_part_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_e
     if (!wd_naming_detect(&naming, set, WD_COMPONENT_VAE, NULL))
         return not_of(set, "Wan VAE", "decoder.conv_in.weight", "decoder.middle.0.residual.0.gamma",
                       err);
-    WD_TRY(extent(&channels, &naming, set, "post_quant_conv.weight", 5, 0, err));
+    WD_TRY(extent(&channels, &naming, set, "post_quant_conv.bias", 1, 0, err));
     if (wd_preset_vae(out, channels, err) == WD_OK) return WD_OK;
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s: a VAE of %lld latent channels: expected 16 (Wan 2.1) or 48 (Wan 2.2), or "

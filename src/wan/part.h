@@ -17,6 +17,10 @@ wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component comp
 wd_status wd_part_umt5_config(wd_umt5_config *out, const wd_safetensors *set, wd_err *err);
 wd_status wd_part_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_err *err);
 
+/* Checks that the set has the tensors of `table`, under diffusers' names, but for those that may
+ * miss, in shapes and dtypes that are read. */
+wd_status wd_part_check(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err);
+
 /* Warns where the name of a transformer's file says that it is the other expert, or, if it is
  * `alone`, that it is one of two. */
 void wd_part_warn_of_expert(const char *path, wd_component component, bool alone);

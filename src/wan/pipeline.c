@@ -191,8 +191,7 @@ static wd_status read_tokenizer(wd_pipeline *p, const json_t *json, const char *
     return WD_OK;
 }
 
-wd_status wd_pipeline_read_component(wd_pipeline *p, wd_component c, const char *where,
-                                     wd_err *err)
+wd_status wd_pipeline_read_component(wd_pipeline *p, wd_component c, const char *where, wd_err *err)
 {
     json_t *json = NULL;
     wd_status status;
@@ -265,8 +264,8 @@ static wd_status open_bare(wd_pipeline *p, wd_err *err)
     if (wd_path_exists(path)) {
         WD_TRY(wd_json_load(&json, path, err));
         const char *name = json_string_value(json_object_get(json, "_class_name"));
-        wd_component c = wd_pipeline_component_of(
-            name, json_string_value(json_object_get(json, "model_type")));
+        wd_component c =
+            wd_pipeline_component_of(name, json_string_value(json_object_get(json, "model_type")));
         if (name && !strcmp(name, "WanModel"))
             hint = "this is the original layout; use the repository whose name ends in -Diffusers";
         json_decref(json);
@@ -309,6 +308,21 @@ wd_status wd_pipeline_settle(wd_pipeline *p, wd_err *err)
     return WD_OK;
 }
 
+/* Of single files none is to blame for what was not given. */
+static wd_status refuse_not_given(const wd_pipeline *p, wd_component component, const char *there,
+                                  wd_err *err)
+{
+    const wd_component text = WD_COMPONENT_TEXT_ENCODER;
+    const char *name = components[component].folder;
+    if (component == WD_COMPONENT_TOKENIZER && p->made[text])
+        return wd_fail(err, WD_NOT_FOUND,
+                       "no tokenizer is given, and %s has none in it: give spiece.model of "
+                       "google/umt5-xxl as --tokenizer",
+                       p->part[text]);
+    return wd_fail(err, WD_NOT_FOUND, "no %s is given (there is: %s): give it as --%s", name, there,
+                   name);
+}
+
 wd_status wd_pipeline_require(const wd_pipeline *p, wd_component component, wd_err *err)
 {
     if (p->has[component]) return WD_OK;
@@ -319,15 +333,17 @@ wd_status wd_pipeline_require(const wd_pipeline *p, wd_component component, wd_e
             used = wd_append(there, sizeof there, used, "%s%s", used ? ", " : "",
                              components[c].folder);
     }
+    const bool scheduler = component == WD_COMPONENT_SCHEDULER;
+    if (!scheduler && wd_path_exists(p->path) && !wd_path_is_folder(p->path))
+        return refuse_not_given(p, component, there, err);
     return wd_fail(err, WD_NOT_FOUND, "%s: has no %s/%s%s; there is: %s%s%s", p->path,
                    components[component].folder, components[component].config,
                    p->listed[component] ? " (model_index.json names it: an incomplete download?)"
                                         : "",
                    there[0] ? there : "nothing",
-                   component == WD_COMPONENT_SCHEDULER
-                       ? ". For single files --teacher_preset says what the scheduler is"
-                       : ". One that lies elsewhere is given as --",
-                   component == WD_COMPONENT_SCHEDULER ? "" : components[component].folder);
+                   scheduler ? ". For single files --teacher_preset says what the scheduler is"
+                             : ". One that lies elsewhere is given as --",
+                   scheduler ? "" : components[component].folder);
 }
 
 wd_status wd_pipeline_require_experts(const wd_pipeline *p, wd_err *err)

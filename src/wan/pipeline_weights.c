@@ -66,22 +66,16 @@ static wd_status check_extra(const wd_safetensors *set, const wd_tensor_table *t
     }
     wd_free(block);
     if (extra)
-        wd_log(WD_LOG_WARNING, "%s: %lld tensors are not used, the first is \"%s\"", file,
-               (long long)extra, first);
+        wd_log_once(WD_LOG_WARNING, "%s: %lld tensors are not used, the first is \"%s\"", file,
+                    (long long)extra, first);
     return WD_OK;
 }
 
 static wd_status check(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err)
 {
-    wd_tensor found;
     WD_TRY(
         check_extra(set, table, err)); /* first, so that the error names a foreign architecture */
-    for (int64_t i = 0; i < table->count; i++) {
-        const wd_tensor_spec *spec = &table->spec[i];
-        if (spec->may_miss && !wd_safetensors_find(set, spec->name)) continue;
-        WD_TRY(wd_safetensors_expect(&found, set, spec, err));
-    }
-    return WD_OK;
+    return wd_part_check(set, table, err);
 }
 
 /* The LoRAs of a component; NULL: none. */

@@ -8,9 +8,15 @@
 
 #include "core/dtype.h"
 #include "dev/codec/float8.h"
+#include "dev/codec/iq4_nl.h"
+#include "dev/codec/iq4_xs.h"
+#include "dev/codec/q2_k.h"
+#include "dev/codec/q3_k.h"
 #include "dev/codec/q4_0.h"
+#include "dev/codec/q4_1.h"
 #include "dev/codec/q4_k.h"
 #include "dev/codec/q5_0.h"
+#include "dev/codec/q5_1.h"
 #include "dev/codec/q5_k.h"
 #include "dev/codec/q6_k.h"
 #include "dev/codec/q8_0.h"
@@ -35,6 +41,12 @@ WD_ANYWHERE float codec_value(const void *data, wd_dtype type, int64_t at)
         WD_CODEC_OF_BLOCKS(q6_k, Q6_K);
         WD_CODEC_OF_BLOCKS(q5_k, Q5_K);
         WD_CODEC_OF_BLOCKS(q4_k, Q4_K);
+        WD_CODEC_OF_BLOCKS(q5_1, Q5_1);
+        WD_CODEC_OF_BLOCKS(q4_1, Q4_1);
+        WD_CODEC_OF_BLOCKS(q3_k, Q3_K);
+        WD_CODEC_OF_BLOCKS(q2_k, Q2_K);
+        WD_CODEC_OF_BLOCKS(iq4_nl, IQ4_NL);
+        WD_CODEC_OF_BLOCKS(iq4_xs, IQ4_XS);
     default: /* WD_I8 */
         return (float)(int8_t)bytes[at];
     }

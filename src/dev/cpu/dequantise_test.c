@@ -65,6 +65,61 @@ static void blocks(void **state)
                     (((64 + 32 + 17) >> 4 | ((160 + 17) >> 6 & 3) << 4) - 32));
 }
 
+/* Values of the package gguf (0.19, gguf/quants.py), for a block whose byte i is 7 + 53 i, with the
+ * factors 0x2e66 and 0xb123: the first and last values, some between, and the sum of all, each
+ * times its number from 1 on, which is exact in double. */
+static void blocks_of_the_gguf_package(void **state)
+{
+    (void)state;
+    static const struct {
+        wd_dtype type;
+        int factor[2];
+        float value[6];
+        double sum;
+    } rows[] = {
+        {WD_Q4_1,
+         {0, 2},
+         {0x1.e0ep-1f, -0x1.48cp-3f, 0x1.c1ep-2f, 0x1.23ap+0f, 0x1.3d38p+0f, 0x1.56dp+0f},
+         0x1.5270d8p+8},
+        {WD_Q5_1,
+         {0, 2},
+         {0x1.7828p+1f, 0x1.d6c8p+0f, 0x1.adbp-1f, 0x1.382cp+1f, 0x1.e0ep-1f, 0x1.0a08p+0f},
+         0x1.69df94p+9},
+        {WD_Q2_K,
+         {80, 82},
+         {0x1.0cbcp+1f, 0x0p+0f, 0x1.07dep+2f, 0x1.86aap+2f, 0x1.48cp+0f, 0x1.0acp-1f},
+         0x1.2deab4bp+16},
+        {WD_Q3_K,
+         {108, -1},
+         {0x1.b97ep+2f, -0x1.2654p+3f, -0x1.4cb8p+3f, 0x1.ccbp+0f, -0x1.a64cp+1f, 0x1.5984p+2f},
+         -0x1.c62069p+11},
+        {WD_IQ4_NL,
+         {0, -1},
+         {-0x1.4cb8p+3f, -0x1.1988p+1f, 0x1.531ep+2f, -0x1.ffep-1f, -0x1.ffep-1f, 0x1.998p-4f},
+         -0x1.b87e1p+7},
+        {WD_IQ4_XS,
+         {0, -1},
+         {-0x1.c3e3cp+5f, 0x1.87e78p+4f, -0x1.c7e38p+5f, 0x1.c3e3cp+5f, 0x1.ffep-1f, 0x1.3c52ap+6f},
+         0x1.fc12a34p+13},
+    };
+    static const int factors[] = {0x2e66, 0xb123};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        const int n = (int)wd_dtype_block(rows[r].type);
+        const int at[] = {0, 1, n / 2 - 1, n / 2, n > 32 ? 3 * n / 4 + 5 : 21, n - 1};
+        uint8_t b[256];
+        double sum = 0;
+        for (size_t i = 0; i < wd_dtype_bytes(rows[r].type); i++) b[i] = (uint8_t)(7 + 53 * i);
+        for (int k = 0; k < 2 && rows[r].factor[k] >= 0; k++) {
+            b[rows[r].factor[k]] = (uint8_t)factors[k];
+            b[rows[r].factor[k] + 1] = (uint8_t)(factors[k] >> 8);
+        }
+        for (int k = 0; k < 6; k++)
+            assert_true(codec_value(b, rows[r].type, at[k]) == rows[r].value[k]);
+        for (int i = 0; i < n; i++) sum += (i + 1) * (double)codec_value(b, rows[r].type, i);
+        assert_true(sum == rows[r].sum);
+    }
+}
+
 /* ---- kernels ---- */
 
 typedef struct params {
@@ -96,8 +151,9 @@ static void make_dequantise(world *w, void *out, const void *context)
 
 static const tolerance exact = {0, 0};
 
-static const wd_dtype quantised[] = {WD_I8,   WD_F8_E4M3, WD_F8_E5M2, WD_Q8_0, WD_Q5_0,
-                                     WD_Q4_0, WD_Q6_K,    WD_Q5_K,    WD_Q4_K};
+static const wd_dtype quantised[] = {WD_I8,   WD_F8_E4M3, WD_F8_E5M2, WD_Q8_0,   WD_Q5_0,
+                                     WD_Q4_0, WD_Q6_K,    WD_Q5_K,    WD_Q4_K,   WD_Q5_1,
+                                     WD_Q4_1, WD_Q3_K,    WD_Q2_K,    WD_IQ4_NL, WD_IQ4_XS};
 
 static void every_kernel(void **state)
 {
@@ -156,8 +212,8 @@ static void the_hosts_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        kernel_test(float8), kernel_test(blocks),           kernel_test(every_kernel),
-        kernel_test(scales), kernel_test(the_hosts_values),
+        kernel_test(float8),       kernel_test(blocks), kernel_test(blocks_of_the_gguf_package),
+        kernel_test(every_kernel), kernel_test(scales), kernel_test(the_hosts_values),
     };
     return kernel_tests_run(tests);
 }

@@ -49,6 +49,76 @@ static void widen_q5_0(float *restrict to, const uint8_t *restrict block)
     }
 }
 
+static void widen_q4_1(float *restrict to, const uint8_t *restrict block)
+{
+    const float factor = block_factor(block), offset = block_factor(block + 2);
+    EACH(i, 16) to[i] = factor * (float)(block[4 + i] & 15) + offset;
+    EACH(i, 16) to[16 + i] = factor * (float)(block[4 + i] >> 4) + offset;
+}
+
+static void widen_q5_1(float *restrict to, const uint8_t *restrict block)
+{
+    const float factor = block_factor(block), offset = block_factor(block + 2);
+    uint32_t high;
+    memcpy(&high, block + 4, sizeof high);
+    EACH(i, 16)
+    {
+        const int bits = (block[8 + i] & 15) | (int)(high >> i & 1) << 4;
+        to[i] = factor * (float)bits + offset;
+    }
+    EACH(i, 16)
+    {
+        const int bits = block[8 + i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
+        to[16 + i] = factor * (float)bits + offset;
+    }
+}
+
+static void widen_q2_k(float *restrict to, const uint8_t *restrict block)
+{
+    const float factor = block_factor(block + 80), offset = block_factor(block + 82);
+    for (int s = 0; s < 16; s++, to += 16) {
+        const uint8_t *restrict from = block + 16 + s / 8 * 32 + s % 2 * 16;
+        const int shift = s % 8 / 2 * 2;
+        const float scale = factor * (float)(block[s] & 15), less = offset * (float)(block[s] >> 4);
+        EACH(i, 16) to[i] = scale * (float)(from[i] >> shift & 3) - less;
+    }
+}
+
+static void widen_q3_k(float *restrict to, const uint8_t *restrict block)
+{
+    const float factor = block_factor(block + 108);
+    for (int s = 0; s < 16; s++, to += 16) {
+        const uint8_t *restrict low = block + 32 + s / 8 * 32 + s % 2 * 16;
+        const uint8_t *restrict high = block + s % 2 * 16;
+        const int shift = s % 8 / 2 * 2, bit = s / 2;
+        const float scale = factor * (float)q3_k_scale(block + 96, s);
+        EACH(i, 16)
+        {
+            const int bits = (low[i] >> shift & 3) | (high[i] >> bit & 1) << 2;
+            to[i] = scale * (float)(bits - 4);
+        }
+    }
+}
+
+/* 32 values whose halves stand for levels. */
+static void widen_iq4(float *restrict to, const uint8_t *restrict halves, float factor)
+{
+    float level[16];
+    EACH(i, 16) level[i] = factor * iq4_level((int)i);
+    EACH(i, 16) to[i] = level[halves[i] & 15];
+    EACH(i, 16) to[16 + i] = level[halves[i] >> 4];
+}
+
+static void widen_iq4_nl(float *restrict to, const uint8_t *restrict block)
+{
+    widen_iq4(to, block + 2, block_factor(block));
+}
+
+static void widen_iq4_xs(float *restrict to, const uint8_t *restrict block)
+{
+    for (int g = 0; g < 8; g++) widen_iq4(to + 32 * g, block + 8 + 16 * g, iq4_xs_factor(block, g));
+}
+
 static void widen_q4_k(float *restrict to, const uint8_t *restrict block)
 {
     const float factor = block_factor(block), offset = block_factor(block + 2);
@@ -111,6 +181,18 @@ static widen_block *block_kernel(wd_dtype type)
         return widen_q6_k;
     case WD_Q5_K:
         return widen_q5_k;
+    case WD_Q5_1:
+        return widen_q5_1;
+    case WD_Q4_1:
+        return widen_q4_1;
+    case WD_Q3_K:
+        return widen_q3_k;
+    case WD_Q2_K:
+        return widen_q2_k;
+    case WD_IQ4_NL:
+        return widen_iq4_nl;
+    case WD_IQ4_XS:
+        return widen_iq4_xs;
     default:
         return widen_q4_k;
     }
