@@ -57,8 +57,10 @@ wd_status wd_safetensors_expect_overlay(wd_safetensors *set, int64_t i, wd_dtype
                                         wd_err *err);
 
 /* Gives quantised weights their scales, and takes from the set's entries those that only describe
- * quantisation. Scales are "x.weight_scale" or "x.scale_weight" of "x.weight": one number, one for
- * each row, or [rows, parts of a row, 1]; scales of inputs are dropped. ComfyUI's marks (a tensor
+ * quantisation. Scales are "x.weight_scale", "x.scale_weight" or "x.weight_scale_inv" of "x.weight":
+ * one number, one for each row, or [rows, parts of a row, 1]; scales of inputs are dropped. Another
+ * tensor "x.something" beside a quantised "x.weight", and tensors of bitsandbytes, quanto and the
+ * like, are errors. ComfyUI's marks (a tensor
  * "scaled_fp8", tensors "x.comfy_quant", the metadata "_quantization_metadata") must name formats
  * that are read. A file with marks or scales must have one for every quantised tensor; without any,
  * 8-bit floats are taken as they are, and int8 is an error. After an error the set can only be
