@@ -259,6 +259,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
                        path);
     WD_TRY(check_no_model(folder, err));
     WD_TRY_OUT(wd_safetensors_open(&set, path, err));
+    WD_TRY_OUT(wd_naming_unwrap(set, err));
     WD_TRY_OUT(wd_safetensors_pair_scales(set, err));
     WD_TRY_OUT(wd_dit_file_read(&file, set, err));
     if (!file.heads_known) {

@@ -193,7 +193,7 @@ static wd_status put_transformer_file(json_t *tree, const wd_dit_file *file, wd_
     WD_TRY(put(tree, "components", components, err));
     WD_TRY(put(components, "transformer", to, err));
     WD_TRY(put(tree, "naming", json_string(file->naming.original ? "original" : "diffusers"), err));
-    WD_TRY(put(tree, "prefix", json_string(file->naming.prefix), err));
+    WD_TRY(put(tree, "prefix", wd_json_string(file->naming.prefix), err));
     WD_TRY(put(to, "class", json_string("WanTransformer3DModel"), err));
     WD_TRY(put(to, "config", wd_dit_config_json(&file->config), err));
     for (int i = 0; i < 2 && !file->heads_known; i++)
@@ -237,8 +237,9 @@ static wd_status put_file(json_t *tree, const char *path, wd_err *err)
     wd_dit_file file;
     WD_TRY(put(tree, "path", wd_json_string(path), err));
     WD_TRY(wd_safetensors_open(&set, path, err));
-    bool transformer = !is_shard(path) && wd_dit_file_detect(&file, set);
-    wd_status status = transformer ? wd_safetensors_pair_scales(set, err) : WD_OK;
+    wd_status status = wd_naming_unwrap(set, err);
+    const bool transformer = status == WD_OK && !is_shard(path) && wd_dit_file_detect(&file, set);
+    if (transformer) status = wd_safetensors_pair_scales(set, err);
     if (transformer && status == WD_OK) status = wd_dit_file_read(&file, set, err);
     if (status == WD_OK)
         status = put(tree, "kind", json_string(transformer ? "transformer file" : "file"), err);

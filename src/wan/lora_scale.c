@@ -26,8 +26,7 @@ static wd_status bad_value(const wd_lora_scale_source *s, const char *key, const
 {
     char shown[SHOWN];
     return wd_fail(err, WD_BAD_FORMAT, "%s: \"%.*s\": expected %s, found %s", s->where,
-                   wd_plain_bytes(key, strlen(key), SHOWN), key, expected,
-                   wd_json_show(shown, sizeof shown, value));
+                   WD_PLAIN(key, SHOWN), expected, wd_json_show(shown, sizeof shown, value));
 }
 
 /* ---- patterns ---- */
@@ -95,7 +94,7 @@ static wd_status take_patterns(json_t **out, const wd_lora_scale_source *s, cons
                 err, WD_UNSUPPORTED,
                 "%s: \"%s\" has the pattern \"%.*s\": of regular expressions only names, "
                 "or ends of names, with ^ before and $ behind them are read",
-                s->where, key, wd_plain_bytes(pattern, strlen(pattern), SHOWN), pattern);
+                s->where, key, WD_PLAIN(pattern, SHOWN));
         if (!json_is_number(value) || !isfinite(json_number_value(value)))
             return bad_value(s, pattern, "a number", value, err);
     }
@@ -204,8 +203,7 @@ static wd_status refuse_setting(const wd_lora_scale_source *s, const char *key, 
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s: \"%.*s\" is %s: it may change what the LoRA does and is not implemented; "
                    "expected false, null or absent",
-                   s->where, wd_plain_bytes(key, strlen(key), SHOWN), key,
-                   wd_json_show(shown, sizeof shown, value));
+                   s->where, WD_PLAIN(key, SHOWN), wd_json_show(shown, sizeof shown, value));
 }
 
 static wd_status take_setting(wd_lora_scale_source *s, const char *key, json_t *value, wd_err *err)
@@ -328,7 +326,7 @@ static wd_status read_numbers(wd_lora_scales *l, const wd_safetensors *set, wd_e
     snprintf(s->where, sizeof s->where, "%s: metadata \"%s\"", l->file, key);
     if (!is_number(&s->alpha, alpha))
         return wd_fail(err, WD_BAD_FORMAT, "%s: expected a number, found \"%.*s\"", s->where,
-                       wd_plain_bytes(alpha, strlen(alpha), SHOWN), alpha);
+                       WD_PLAIN(alpha, SHOWN));
     if (rank && !is_number(&s->rank, rank)) s->rank = NAN;
     return WD_OK;
 }
@@ -352,7 +350,7 @@ static wd_status read_kohya(wd_lora_scales *l, const wd_safetensors *set, wd_err
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: metadata \"ss_network_module\" is \"%.*s\", which makes no LoRA: "
                        "expected networks.lora, networks.lora_wan or the like",
-                       l->file, wd_plain_bytes(module, strlen(module), SHOWN), module);
+                       l->file, WD_PLAIN(module, SHOWN));
     if (!alpha || (is_converted && !has_alphas)) return WD_OK;
     wd_lora_scale_source *s = begin(l);
     snprintf(s->where, sizeof s->where, "%s: metadata \"ss_network_alpha\"", l->file);
@@ -477,7 +475,7 @@ wd_status wd_lora_scales_check_used(const wd_lora_scales *l, wd_err *err)
                     err, WD_MISMATCH,
                     "%s: \"alpha_pattern\" has \"%.*s\", which is no module of the file, "
                     "nor the end of one",
-                    s->where, wd_plain_bytes(pattern, strlen(pattern), SHOWN), pattern);
+                    s->where, WD_PLAIN(pattern, SHOWN));
         }
     }
     return WD_OK;
