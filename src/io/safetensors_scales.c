@@ -11,6 +11,7 @@
 
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "core/plain.h"
 #include "io/json.h"
 #include "io/safetensors_impl.h"
 
@@ -86,9 +87,9 @@ static wd_status check_format(const json_t *mark, const char *file, const char *
     for (size_t i = 0; format && i < sizeof known / sizeof *known; i++)
         if (!strcmp(format, known[i])) return WD_OK;
     return wd_fail(err, WD_UNSUPPORTED,
-                   "%s: layer \"%s\" is quantised as \"%.60s\", which is not read; docs/models.md "
+                   "%s: layer \"%s\" is quantised as \"%.*s\", which is not read; docs/models.md "
                    "lists the forms that are",
-                   file, layer, format ? format : "?");
+                   file, layer, WD_PLAIN(format ? format : "?", 60));
 }
 
 /* A tensor x.comfy_quant has the JSON of layer x as bytes. */
@@ -126,7 +127,9 @@ static wd_status check_metadata(bool *marked, const wd_safetensors_file *file, w
                          file->path, key);
     json_object_foreach(layers, layer, value)
     {
-        if (status == WD_OK) status = check_format(value, file->path, layer, err);
+        char plain[NAME_MAX_BYTES];
+        snprintf(plain, sizeof plain, "%.*s", WD_PLAIN(layer, NAME_MAX_BYTES - 1));
+        if (status == WD_OK) status = check_format(value, file->path, plain, err);
         *marked = true;
     }
     json_decref(json);

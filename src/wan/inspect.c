@@ -220,17 +220,6 @@ static wd_status put_tensors(json_t *tree, const wd_safetensors *set, wd_err *er
     return put_weights(tree, set, NULL, NULL, WD_COMPONENT_COUNT, err);
 }
 
-/* Whether the file is a shard: "...-00001-of-00014.safetensors". */
-static bool is_shard(const char *path)
-{
-    enum { TAIL = sizeof "-00001-of-00014.safetensors" - 1 };
-    const size_t length = strlen(path);
-    int end = 0;
-    if (length < TAIL) return false;
-    sscanf(path + length - TAIL, "-%*5d-of-%*5d.safetensors%n", &end);
-    return end == TAIL;
-}
-
 static wd_status put_file(json_t *tree, const char *path, wd_err *err)
 {
     wd_safetensors *set;
@@ -238,7 +227,8 @@ static wd_status put_file(json_t *tree, const char *path, wd_err *err)
     WD_TRY(put(tree, "path", wd_json_string(path), err));
     WD_TRY(wd_safetensors_open(&set, path, err));
     wd_status status = wd_naming_unwrap(set, err);
-    const bool transformer = status == WD_OK && !is_shard(path) && wd_dit_file_detect(&file, set);
+    const bool transformer =
+        status == WD_OK && !wd_safetensors_is_shard(path) && wd_dit_file_detect(&file, set);
     if (transformer) status = wd_safetensors_pair_scales(set, err);
     if (transformer && status == WD_OK) status = wd_dit_file_read(&file, set, err);
     if (status == WD_OK)

@@ -74,6 +74,11 @@ static wd_status open_set(wd_safetensors **out, const char *path, wd_component c
     if (wd_path_is_folder(path))
         return wd_safetensors_open_stem(out, path, text ? "model" : "diffusion_pytorch_model", err);
     WD_TRY(refuse_other_formats(path, component, err));
+    if (wd_safetensors_is_shard(path))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s: is one shard of several: give their index, the file that ends with "
+                       ".safetensors.index.json beside them, or their folder",
+                       path);
     return wd_safetensors_open(out, path, err);
 }
 
