@@ -11,6 +11,7 @@
 #include "io/folder_list.h"
 #include "wan/convert_lines.h"
 #include "wan/dit_file.h"
+#include "wan/extra.h"
 #include "wan/overlay.h"
 #include "wan/names.h"
 
@@ -223,6 +224,16 @@ out:
     return status;
 }
 
+static wd_status check_extra(const wd_dit_file *file, bool ignores_unknown, wd_err *err)
+{
+    wd_tensor_table table;
+    WD_TRY(wd_dit_table_open(&table, &file->config, err));
+    const wd_status status = wd_extra_check(file->set, &table, &file->naming,
+                                            WD_COMPONENT_TRANSFORMER, ignores_unknown, err);
+    wd_dit_table_close(&table);
+    return status;
+}
+
 /* Gives the set's tensors diffusers' names, and their values with the LoRAs. */
 static wd_status merge(wd_dit_file *file, wd_safetensors *set, const char *loras,
                        const wd_overlay *place, wd_err *err)
@@ -241,7 +252,8 @@ out:
 }
 
 wd_status wd_convert_to_diffusers(const char *folder, const char *path, const char *loras,
-                                  const char *merged, const wd_dtype *dtype, wd_err *err)
+                                  const char *merged, const wd_dtype *dtype, bool ignores_unknown,
+                                  wd_err *err)
 {
     const wd_overlay place = {.folder = merged, .dtype = dtype ? *dtype : WD_DTYPE_COUNT};
     static const char *const metadata[] = {"format", "pt", NULL};
@@ -262,6 +274,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
     WD_TRY_OUT(wd_naming_unwrap(set, err));
     WD_TRY_OUT(wd_safetensors_pair_scales(set, err));
     WD_TRY_OUT(wd_dit_file_read(&file, set, err));
+    WD_TRY_OUT(check_extra(&file, ignores_unknown, err));
     if (!file.heads_known) {
         status = wd_fail(err, WD_UNSUPPORTED,
                          "%s: its width of %lld is not a multiple of %d, so its number of heads "

@@ -7,6 +7,7 @@
 #include "core/memory.h"
 #include "io/json.h"
 #include "wan/dit_file.h"
+#include "wan/extra.h"
 #include "wan/pipeline.h"
 
 typedef struct tally {
@@ -199,7 +200,10 @@ static wd_status put_transformer_file(json_t *tree, const wd_dit_file *file, wd_
     for (int i = 0; i < 2 && !file->heads_known; i++)
         WD_TRY(put(json_object_get(to, "config"), unknown[i], json_null(), err));
     WD_TRY(wd_dit_table_open(&table, &file->config, err));
-    wd_status status = put_weights(to, file->set, &table, file, WD_COMPONENT_TRANSFORMER, err);
+    wd_status status = wd_extra_check(file->set, &table, &file->naming, WD_COMPONENT_TRANSFORMER,
+                                      true, err); /* a file by itself is only described */
+    if (status == WD_OK)
+        status = put_weights(to, file->set, &table, file, WD_COMPONENT_TRANSFORMER, err);
     wd_dit_table_close(&table);
     return status;
 }
