@@ -200,6 +200,7 @@ static void refuses_by_name(void **state)
             !strstr(err.message, "folder/config.json"))
             fail_msg("case %zu, %s: %s: %s", i, refusals[i].text, wd_status_text(status),
                      err.message);
+        assert_null(strstr(err.message, "forged"));
         json_decref(json);
     }
 }
