@@ -271,7 +271,9 @@ typedef struct wd_train_options {
     int64_t chords;          /* of a trajectory: the student makes student_steps / chords steps
                               * along each, and both student_steps and the steps of a trajectory
                               * are multiples of it; 0: student_steps */
-    uint64_t reserved[10];
+    /* Tensors that no Wan model has are left out, with a warning; without it they are an error. */
+    bool ignore_unknown_tensors;
+    uint64_t reserved[9];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */
@@ -312,7 +314,8 @@ typedef struct wd_sample_options {
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
     const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
-    uint64_t reserved[6];
+    bool ignore_unknown_tensors;               /* see wd_train_options */
+    uint64_t reserved[5];
 } wd_sample_options;
 
 /* Runs one component of a model on given tensors, for comparison with a reference. */
@@ -333,7 +336,8 @@ typedef struct wd_forward_options {
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
     const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
-    uint64_t reserved[6];
+    bool ignore_unknown_tensors;               /* see wd_train_options */
+    uint64_t reserved[5];
 } wd_forward_options;
 
 /* Describes a model folder or a file. */
@@ -341,6 +345,7 @@ typedef struct wd_inspect_options {
     size_t bytes;     /* of this struct */
     const char *path; /* pipeline folder, Hub id, component folder, safetensors file; required */
     bool json;
+    bool ignore_unknown_tensors; /* see wd_train_options */
     /* Parts in other files: see wd_train_options; path may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
@@ -375,7 +380,8 @@ typedef struct wd_eval_options {
     /* "float8_e4m3fn", "int8": the teacher, quantised so, takes the student's place; NULL: there is
      * a student */
     const char *quantisation;
-    uint64_t reserved[5];
+    bool ignore_unknown_tensors; /* see wd_train_options */
+    uint64_t reserved[4];
 } wd_eval_options;
 
 /* Writes a transformer in another format. */
@@ -394,6 +400,8 @@ typedef struct wd_convert_options {
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
     const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
+    bool ignore_unknown_tensors;               /* see wd_train_options */
+    uint64_t reserved[5];
 } wd_convert_options;
 
 /* Measures this machine and this program. */

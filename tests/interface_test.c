@@ -44,7 +44,7 @@ static void structs_keep_their_size(void **state)
     (void)state;
     static const size_t bytes[] = {
         [WD_JOB_TRAIN] = 1264,  [WD_JOB_PLAN] = 1376,  [WD_JOB_SAMPLE] = 792,
-        [WD_JOB_EVAL] = 280,    [WD_JOB_INSPECT] = 88, [WD_JOB_CONVERT] = 112,
+        [WD_JOB_EVAL] = 280,    [WD_JOB_INSPECT] = 88, [WD_JOB_CONVERT] = 160,
         [WD_JOB_FORWARD] = 184, [WD_JOB_BENCH] = 104,  [WD_JOB_COMMON] = 88,
     };
     for (int job = 0; job <= WD_JOB_COMMON; job++)

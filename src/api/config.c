@@ -6,6 +6,7 @@
 #include "api/tables.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/plain.h"
 #include "io/file.h"
 
 struct wd_config {
@@ -31,10 +32,11 @@ static wd_status check_neighbours(const json_t *file, const char *path, wd_err *
         for (size_t i = 0; i < sizeof of_a_run / sizeof *of_a_run; i++)
             known |= !strcmp(key, of_a_run[i]);
         if (!known)
-            return wd_fail(err, WD_INVALID_ARGUMENT,
-                           "%s: \"%s\" stands beside \"options\": expected it in there, or that a "
-                           "run has written it",
-                           path, key);
+            return wd_fail(
+                err, WD_INVALID_ARGUMENT,
+                "%s: \"%.*s\" stands beside \"options\": expected it in there, or that a "
+                "run has written it",
+                path, WD_PLAIN(key, 60));
     }
     return WD_OK;
 }

@@ -57,7 +57,8 @@ static wd_status to_diffusers(wd_merged *merged, const wd_convert_options *optio
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "convert --to diffusers needs --model FILE or --transformer FILE");
     if (loras) WD_TRY(wd_merged_make_folder(merged, err));
-    WD_TRY(wd_convert_to_diffusers(options->out, file, loras, merged->folder, dtype, err));
+    WD_TRY(wd_convert_to_diffusers(options->out, file, loras, merged->folder, dtype,
+                                   options->ignore_unknown_tensors, err));
     wd_log(WD_LOG_INFO, "%s written", options->out);
     return WD_OK;
 }

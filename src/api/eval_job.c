@@ -33,6 +33,7 @@ static wd_status open_pipelines(wd_eval_job *j, wd_err *err)
     wd_pipeline_parts parts = WD_PARTS_OF(o);
     WD_TRY(check_student(o, err));
     if (o->student) WD_TRY(wd_pipeline_open(&j->pipeline[STUDENT], o->student, err));
+    j->pipeline[STUDENT].ignores_unknown = o->ignore_unknown_tensors;
     if (o->student && !o->teacher && !o->tokenizer)
         parts.part[WD_COMPONENT_TOKENIZER] = j->pipeline[STUDENT].path;
     WD_TRY(wd_pipeline_open_parts(&j->pipeline[TEACHER], o->teacher, &parts, err));

@@ -13,7 +13,8 @@
                                   [WD_COMPONENT_VAE] = (o)->vae,                                   \
                                   [WD_COMPONENT_TOKENIZER] = (o)->tokenizer},                      \
                          .preset = (o)->teacher_preset,                                            \
-                         .lora = {(o)->teacher_lora, (o)->teacher_lora_2}})
+                         .lora = {(o)->teacher_lora, (o)->teacher_lora_2},                         \
+                         .ignores_unknown = (o)->ignore_unknown_tensors})
 
 /* Whether any part is named. */
 bool wd_parts_any(const wd_pipeline_parts *parts);

@@ -13,6 +13,7 @@ static const wd_option inspect_table[] = {
     WD_TOKENIZER_LINE("", 0),
     WD_PRESET_LINE("", 0),
     WD_LORA_LINES("", 0),
+    WD_UNKNOWN_LINE("", 0),
     {WD_FLAG_LINE(json), .help = "Print JSON instead of tables"},
 };
 
@@ -28,6 +29,7 @@ static const wd_option convert_table[] = {
     WD_TOKENIZER_LINE("", 0),
     WD_PRESET_LINE("", 0),
     WD_LORA_LINES("", 0),
+    WD_UNKNOWN_LINE("", 0),
     {WD_CHOICE_LINE(to, "", "comfyui", "gguf", "diffusers"), .flags = WD_OPTION_REQUIRED,
      .help = "comfyui: one safetensors file with the original Wan key names; gguf: one GGUF file "
              "with these names; of a student both get a workflow for ComfyUI beside them; "

@@ -14,6 +14,7 @@ static const wd_option sample_table[] = {
     WD_TOKENIZER_LINE("Model", 0),
     WD_PRESET_LINE("Model", 0),
     WD_LORA_LINES("Model", 0),
+    WD_UNKNOWN_LINE("Model", 0),
     {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Model",
      .help = "dtype in which transformer and text encoder compute; the VAE computes in float32"},
 
@@ -76,6 +77,7 @@ static const wd_option eval_table[] = {
     WD_TOKENIZER_LINE("Models", 0),
     WD_PRESET_LINE("Models", 0),
     WD_LORA_LINES("Models", 0),
+    WD_UNKNOWN_LINE("Models", 0),
     {WD_TEXT_LINE(student, "", "PATH"), .group = "Models", .flags = WD_OPTION_FILE,
      .help = "The student's folder; required, but for --quantisation"},
     {WD_CHOICE_LINE(quantisation, "", "float8_e4m3fn", "int8"), .group = "Models",
@@ -133,6 +135,7 @@ static const wd_option forward_table[] = {
     WD_TOKENIZER_LINE("", 0),
     WD_PRESET_LINE("", 0),
     WD_LORA_LINES("", 0),
+    WD_UNKNOWN_LINE("", 0),
     {WD_CHOICE_LINE(component, "", "transformer", "transformer_2", "text_encoder", "vae_decoder",
                     "vae_encoder"),
      .flags = WD_OPTION_REQUIRED, .help = "Component to run"},

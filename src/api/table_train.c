@@ -31,6 +31,7 @@ static const wd_option table[] = {
     WD_TOKENIZER_LINE("Teacher", WD_OPTION_STUDENT),
     WD_PRESET_LINE("Teacher", WD_OPTION_STUDENT),
     WD_LORA_LINES("Teacher", WD_OPTION_STUDENT),
+    WD_UNKNOWN_LINE("Teacher", WD_OPTION_STUDENT),
     {WD_CHOICE_LINE(teacher_dtype, "", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8"),
      .group = "Teacher", .flags = WD_OPTION_STUDENT,
      .help = "dtype of the teacher's weights in memory. It computes in float32 with float32 and "

@@ -93,6 +93,14 @@ bool wd_option_same(const wd_option *option, const void *a, const void *b);
                                                    .help = "LoRAs of the low-noise expert"         \
     }
 
+#define WD_UNKNOWN_LINE(group_, flags_)                                                            \
+    {                                                                                              \
+        WD_FLAG_LINE(ignore_unknown_tensors), .group = group_, .flags = (flags_),                  \
+                                              .help = "Leave out tensors that no Wan model has, "  \
+                                                      "which are an error without this option: "   \
+                                                      "a model that has them is another one"       \
+    }
+
 #define WD_INT_MAX 1e15 /* exact as a double */
 
 #endif

@@ -332,6 +332,7 @@ static wd_status open_student(wd_train_setup *s, wd_err *err)
     const char *config = s->options.student_config, *first = s->options.init_student;
     if (!first) return wd_student_config_load(&s->student, config, &s->teacher, err);
     WD_TRY(wd_pipeline_open(&s->first, first, err));
+    s->first.ignores_unknown = s->options.ignore_unknown_tensors;
     WD_TRY(wd_pipeline_require(&s->first, WD_COMPONENT_TRANSFORMER, err));
     if (config && wd_student_config_load(&s->student, config, &s->first, err))
         return wd_fail_in(err, "--init_student %s takes the teacher's place here", first);

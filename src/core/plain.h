@@ -15,4 +15,7 @@ void wd_make_plain(char *text);
  * shows of it by "%.*s", so that it cannot add lines to the message. */
 int wd_plain_bytes(const char *text, size_t bytes, int most);
 
+/* The two arguments of "%.*s" for a text from a file. `text` is evaluated twice. */
+#define WD_PLAIN(text, most) wd_plain_bytes(text, strlen(text), most), (text)
+
 #endif

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/plain.h"
 #include "distill/source_trajectory_impl.h"
 
 static const char objective[] = "trajectory"; /* what a checkpoint calls this source */
@@ -135,8 +136,8 @@ wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, cons
     int64_t round;
     WD_TRY(wd_json_text(&name, r, "objective", WD_JSON_REQUIRED, err));
     if (strcmp(name, objective))
-        return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %s, not %s", name,
-                       objective);
+        return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %.*s, not %s",
+                       WD_PLAIN(name, 60), objective);
     WD_TRY(same((json_int_t)t->seed, r, "seed", "seed", err));
     WD_TRY(same(t->slots, r, "trajectories", "trajectories", err));
     WD_TRY(same(t->steps, r, "trajectory_steps", "trajectory_steps", err));

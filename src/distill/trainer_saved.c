@@ -16,6 +16,7 @@
 
 #include "core/append.h"
 #include "core/log.h"
+#include "core/plain.h"
 
 /* Of the teacher beside its weights. Its scheduler says in which timesteps states are given to it:
  * UniPC in whole ones, Euler not. */
@@ -184,10 +185,10 @@ static void compare_text(const json_t *run, const wd_trainer_options *options)
     const char *then = encoder_of(json_string_value(json_object_get(run, "text_kernels")));
     if (!strcmp(then, now)) return;
     wd_log(WD_LOG_WARNING,
-           "%s was written by a run whose prompts were encoded with %.127s, and this one encodes "
+           "%s was written by a run whose prompts were encoded with %.*s, and this one encodes "
            "them with %s: the student will not be, bit for bit, that of a run that was never "
            "stopped",
-           options->resume, then, now);
+           options->resume, WD_PLAIN(then, 127), now);
 }
 
 /* Other kernels give other bits, which is no mistake: a run may go on on another machine. */
@@ -199,9 +200,9 @@ static wd_status compare_kernels(const json_t *run, const wd_trainer_options *op
     WD_TRY(find_kernels(&now, room, options, err));
     if (then && strcmp(then, now))
         wd_log(WD_LOG_WARNING,
-               "%s was written by a run that computed with %.127s, and this one computes with %s: "
+               "%s was written by a run that computed with %.*s, and this one computes with %s: "
                "the student will not be, bit for bit, that of a run that was never stopped",
-               where, then, now);
+               where, WD_PLAIN(then, 127), now);
     else
         compare_text(run, options);
     return WD_OK;

@@ -121,6 +121,25 @@ static bool is_original(const char *org, const char *model)
     return !strcmp(org, "Wan-AI") && !strstr(model, "-Diffusers");
 }
 
+const char *wd_hub_advice(char *out, size_t bytes, const char *path, const char *file)
+{
+    static const char models[] = "models--", snapshots[] = "/snapshots/";
+    const char *org = strstr(path, models);
+    *out = '\0';
+    if (!org || (org > path && org[-1] != '/')) return out;
+    org += sizeof models - 1;
+    const char *end = strstr(org, snapshots), *name = strstr(org, "--");
+    if (!end || !name || name > end) return out;
+    const char *commit = end + sizeof snapshots - 1;
+    const size_t length = strcspn(commit, "/");
+    const char *rest = commit + length + (commit[length] == '/');
+    if (!length || (!file && !*rest)) return out;
+    snprintf(out, bytes, "; to download it: hf download %.*s/%.*s %s --revision %.*s",
+             (int)(name - org), org, (int)(end - name - 2), name + 2, file ? file : rest,
+             (int)length, commit);
+    return out;
+}
+
 wd_status wd_hub_find(char out[WD_PATH_MAX], const char *name, wd_err *err)
 {
     char org[ID_MAX], model[ID_MAX], below[2 * ID_MAX + 16], commit[COMMIT_MAX];

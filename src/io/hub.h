@@ -14,4 +14,9 @@
  * the `hf download` line. */
 wd_status wd_hub_find(char out[WD_PATH_MAX], const char *name, wd_err *err);
 
+/* Writes what a message adds about a file that a snapshot of the Hub cache lacks, such as a link to
+ * a blob that is gone: "; to download it: hf download ORG/NAME FILE --revision COMMIT". "" for a
+ * path elsewhere. `file` NULL: the part of `path` behind the snapshot. Returns `out`. */
+const char *wd_hub_advice(char *out, size_t bytes, const char *path, const char *file);
+
 #endif

@@ -140,13 +140,35 @@ static void references_lead_nowhere_else(void **state)
     clear_environment();
 }
 
+/* The line that brings a file of a snapshot. */
+static void advises_a_download(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *file, *advice;
+    } cases[] = {
+        {"/c/models--org--model.1/snapshots/abc/vae/x.safetensors", NULL,
+         "; to download it: hf download org/model.1 vae/x.safetensors --revision abc"},
+        {"models--a--b--c/snapshots/1", "vae/config.json",
+         "; to download it: hf download a/b--c vae/config.json --revision 1"},
+        {"/c/models--org--model.1/snapshots/abc", NULL, ""},
+        {"/c/models--org--model.1/blobs/abc", NULL, ""},
+        {"/c/models--org/snapshots/abc/x", NULL, ""},
+        {"/c/my-models--org--m/snapshots/abc/x", NULL, ""},
+        {"/c/x.safetensors", NULL, ""},
+    };
+    char out[256];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(wd_hub_advice(out, sizeof out, cases[i].path, cases[i].file),
+                            cases[i].advice);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_by_each_variable),
-        cmocka_unit_test(folders_come_first),
-        cmocka_unit_test(says_how_to_get_it),
-        cmocka_unit_test(references_lead_nowhere_else),
+        cmocka_unit_test(finds_by_each_variable), cmocka_unit_test(folders_come_first),
+        cmocka_unit_test(says_how_to_get_it),     cmocka_unit_test(references_lead_nowhere_else),
+        cmocka_unit_test(advises_a_download),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,17 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/memory.h"
+#include "core/plain.h"
 #include "io/file.h"
+#include "io/hub.h"
 #include "io/json.h"
 #include "io/safetensors_impl.h"
 
@@ -85,14 +89,17 @@ static wd_status list_shards(const char ***names, int64_t *count, json_t *weight
         const char *wrong = NULL;
         if (!shard)
             wrong = "is not a string";
+        else if (wd_plain_bytes(shard, strlen(shard), INT_MAX) < (int)strlen(shard))
+            wrong = "has a control character";
         else if (strchr(shard, '/') || !strcmp(shard, ".."))
             wrong = "is not a plain file name";
         else if (!ends_with(shard, file_suffix))
             wrong = "is not a .safetensors file";
         if (wrong) {
             wd_free(block);
-            return wd_fail(err, WD_BAD_FORMAT, "%s: shard \"%.200s\" of tensor \"%s\" %s",
-                           index_path, shard ? shard : "?", tensor, wrong);
+            return wd_fail(err, WD_BAD_FORMAT, "%s: shard \"%.*s\" of tensor \"%.*s\" %s",
+                           index_path, WD_PLAIN(shard ? shard : "?", 200), WD_PLAIN(tensor, 200),
+                           wrong);
         }
         list[n++] = shard;
     }
@@ -116,12 +123,12 @@ static wd_status check_weight_map(const wd_safetensors *set, json_t *weight_map,
         const wd_safetensors_entry *entry = wd_safetensors_find(set, tensor);
         const char *shard = json_string_value(value);
         if (!entry)
-            return wd_fail(err, WD_NOT_FOUND, "%s: tensor \"%s\" is missing in shard \"%s\"",
-                           index_path, tensor, shard);
+            return wd_fail(err, WD_NOT_FOUND, "%s: tensor \"%.*s\" is missing in shard \"%.*s\"",
+                           index_path, WD_PLAIN(tensor, 200), WD_PLAIN(shard, 200));
         if (strcmp(wd_path_name(entry->file), shard))
             return wd_fail(err, WD_BAD_FORMAT,
-                           "%s: tensor \"%s\" is said to be in \"%s\", but is in %s", index_path,
-                           tensor, shard, entry->file);
+                           "%s: tensor \"%s\" is said to be in \"%.*s\", but is in %s", index_path,
+                           entry->name, WD_PLAIN(shard, 200), entry->file);
     }
     return WD_OK;
 }
@@ -147,7 +154,8 @@ static wd_status open_index(wd_safetensors *set, const char *path, wd_err *err)
     for (int64_t i = 0; i < count; i++) {
         WD_TRY_OUT(wd_path_beside(shard_path, path, shards[i], err));
         status = wd_safetensors_file_open(&set->file[i], shard_path, err);
-        if (status == WD_NOT_FOUND) wd_fail_in(err, "%s: shard %s is missing", path, shards[i]);
+        if (status == WD_NOT_FOUND)
+            wd_fail_in(err, "%s: shard %.*s is missing", path, WD_PLAIN(shards[i], 200));
         if (status != WD_OK) goto out;
         set->files++;
     }
@@ -184,23 +192,49 @@ wd_status wd_safetensors_open(wd_safetensors **out, const char *path, wd_err *er
     return WD_OK;
 }
 
+bool wd_safetensors_is_shard(const char *path)
+{
+    enum { TAIL = sizeof "-00001-of-00014.safetensors" - 1 };
+    const size_t length = strlen(path);
+    int end = 0, shards = 0;
+    if (length < TAIL) return false;
+    sscanf(path + length - TAIL, "-%*5d-of-%5d.safetensors%n", &shards, &end);
+    return end == TAIL && shards > 1;
+}
+
+/* Shards are there, and the index that says which tensor is in which of them is not. */
+static wd_status no_index(const char *folder, const char *stem, const char *shard, wd_err *err)
+{
+    char path[WD_PATH_MAX], name[256], advice[WD_PATH_MAX];
+    snprintf(name, sizeof name, "%s%s", stem, index_suffix);
+    WD_TRY(wd_path_join(path, folder, name, err));
+    return wd_fail(
+        err, WD_NOT_FOUND,
+        "%s: is missing, the index of shards such as \"%s\" there: download it from where "
+        "they are published%s",
+        path, shard, wd_hub_advice(advice, sizeof advice, path, NULL));
+}
+
 /* Fails with the names of the missing files, and names what exists instead: a variant, or weights
  * in another format. */
 static wd_status not_found(const char *folder, const char *stem, wd_err *err)
 {
-    char found[256] = "";
+    char found[256] = "", shard[256] = "";
     size_t length = strlen(stem);
     DIR *dir = opendir(folder);
     struct dirent *item;
     while (dir && (item = readdir(dir))) {
         const char *name = item->d_name;
         bool variant = !strncmp(name, stem, length) && name[length] == '.';
+        if (!strncmp(name, stem, length) && name[length] == '-' && wd_safetensors_is_shard(name))
+            snprintf(shard, sizeof shard, "%s", name);
         bool other = ends_with(name, file_suffix) || ends_with(name, ".bin") ||
                      ends_with(name, ".pt") || ends_with(name, ".pth") || ends_with(name, ".gguf");
         if (variant || other) snprintf(found, sizeof found, "%s", name);
         if (variant) break;
     }
     if (dir) closedir(dir);
+    if (*shard) return no_index(folder, stem, shard, err);
     return wd_fail(err, WD_NOT_FOUND, "%s: has neither %s%s nor %s%s%s%s%s%s", folder, stem,
                    index_suffix, stem, file_suffix,
                    found[0] ? "; it has \""

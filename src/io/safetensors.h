@@ -30,10 +30,13 @@ typedef struct wd_safetensors_entry {
 wd_status wd_safetensors_open(wd_safetensors **out, const char *path, wd_err *err);
 
 /* Opens <folder>/<stem>.safetensors.index.json if it exists, else <folder>/<stem>.safetensors; if
- * only a variant such as <stem>.fp16.safetensors exists, the error names it. If nothing is found,
- * the error has both names. */
+ * only shards without their index are there, or a variant such as <stem>.fp16.safetensors exists,
+ * the error names it. If nothing is found, the error has both names. */
 wd_status wd_safetensors_open_stem(wd_safetensors **out, const char *folder, const char *stem,
                                    wd_err *err);
+/* Whether a file's name is that of one shard of several: "...-00001-of-00014.safetensors". */
+bool wd_safetensors_is_shard(const char *path);
+
 void wd_safetensors_close(
     wd_safetensors *set); /* NULL is allowed; tensors of the set become invalid */
 
@@ -58,12 +61,13 @@ wd_status wd_safetensors_expect_overlay(wd_safetensors *set, int64_t i, wd_dtype
                                         wd_err *err);
 
 /* Gives quantised weights their scales, and takes from the set's entries those that only describe
- * quantisation. Scales are "x.weight_scale" or "x.scale_weight" of "x.weight": one number, one for
- * each row, or [rows, parts of a row, 1]; scales of inputs are dropped. ComfyUI's marks (a tensor
- * "scaled_fp8", tensors "x.comfy_quant", the metadata "_quantization_metadata") must name formats
- * that are read. A file with marks or scales must have one for every quantised tensor; without any,
- * 8-bit floats are taken as they are, and int8 is an error. After an error the set can only be
- * closed. */
+ * quantisation. Scales are "x.weight_scale", "x.scale_weight" or "x.weight_scale_inv" of
+ * "x.weight": one number, one for each row, or [rows, parts of a row, 1]; scales of inputs are
+ * dropped. Another tensor "x.something" beside a quantised "x.weight", and tensors of bitsandbytes,
+ * quanto and the like, are errors. ComfyUI's marks (a tensor "scaled_fp8", tensors "x.comfy_quant",
+ * the metadata "_quantization_metadata") must name formats that are read. A file with marks or
+ * scales must have one for every quantised tensor; without any, 8-bit floats are taken as they are,
+ * and int8 is an error. After an error the set can only be closed. */
 wd_status wd_safetensors_pair_scales(wd_safetensors *set, wd_err *err);
 
 /* The number of files of the set, the path of file i, and the bytes of all files. */

@@ -20,6 +20,7 @@
 #include "core/memory.h"
 #include "core/plain.h"
 #include "io/gguf.h"
+#include "io/hub.h"
 #include "io/json.h"
 #include "io/mapped.h"
 
@@ -45,9 +46,13 @@ static wd_status map_file(wd_safetensors_file *file, wd_err *err)
     struct stat info;
     wd_status status = WD_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return wd_fail(err, errno == ENOENT ? WD_NOT_FOUND : WD_IO, "%s: cannot be opened: %s",
-                       path, strerror(errno));
+    if (fd < 0) {
+        const int code = errno;
+        char advice[WD_PATH_MAX];
+        return wd_fail(err, code == ENOENT ? WD_NOT_FOUND : WD_IO, "%s: cannot be opened: %s%s",
+                       path, strerror(code),
+                       code == ENOENT ? wd_hub_advice(advice, sizeof advice, path, NULL) : "");
+    }
     if (fstat(fd, &info)) {
         status = wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));
     } else if (!S_ISREG(info.st_mode)) {
@@ -119,8 +124,8 @@ static wd_status take_metadata(wd_safetensors_file *file, json_t *metadata, wd_e
     json_object_foreach(metadata, key, value)
     {
         if (!json_is_string(value))
-            return wd_fail(err, WD_BAD_FORMAT, "%s: __metadata__ \"%s\" is not a string",
-                           file->path, key);
+            return wd_fail(err, WD_BAD_FORMAT, "%s: __metadata__ \"%.*s\" is not a string",
+                           file->path, WD_PLAIN(key, 100));
     }
     file->metadata = json_incref(metadata);
     return WD_OK;
@@ -147,8 +152,8 @@ static wd_status read_dtype(wd_dtype *out, const char *name, const json_t *json,
                            "F8_E5M2 or I8; docs/models.md lists the forms that are read",
                            path, name, text, in ? ", as weights quantised to " : "", in ? in : "");
     }
-    return wd_fail(err, WD_BAD_FORMAT, "%s: tensor \"%s\" has unknown dtype \"%.40s\"", path, name,
-                   text);
+    return wd_fail(err, WD_BAD_FORMAT, "%s: tensor \"%s\" has unknown dtype \"%.*s\"", path, name,
+                   WD_PLAIN(text, 40));
 }
 
 /* Reads the shape, and computes the bytes of the tensor. The product without extents of 0 is
@@ -284,14 +289,14 @@ static wd_status read_entries(wd_safetensors_file *file, const json_t *header, s
             continue;
         }
         wd_safetensors_entry *entry = &file->entry[file->count];
-        WD_TRY(read_entry(entry, name, value, data_start, file, err));
-        entry->name = entry->stored = next;
         size_t bytes = strlen(name) + 1;
         const size_t plain = (size_t)wd_plain_bytes(name, bytes - 1, INT_MAX);
         if (plain + 1 < bytes)
             return wd_fail(err, WD_BAD_FORMAT,
                            "%s: the name of a tensor has a control character after \"%.*s\"",
                            file->path, (int)plain, name);
+        WD_TRY(read_entry(entry, name, value, data_start, file, err));
+        entry->name = entry->stored = next;
         memcpy(next, name, bytes);
         next += bytes;
         file->count++;

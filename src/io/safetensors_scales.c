@@ -11,6 +11,7 @@
 
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "core/plain.h"
 #include "io/json.h"
 #include "io/safetensors_impl.h"
 
@@ -20,23 +21,44 @@ enum { NAME_MAX_BYTES = 512, MARK_BYTES_MAX = 4096 };
  * MARK: it says that the file is quantised. FOREIGN: it belongs to a form that is refused. */
 typedef enum role { WEIGHT, SCALE, UNUSED, MARK, FOREIGN } role;
 
+/* "weight_scale_inv" is what the weight is multiplied by, too, whatever its name says
+ * (transformers, FineGrainedFP8). */
 static const struct {
     const char *end;
     role role;
+    const char *form; /* of a FOREIGN one */
 } roles[] = {
-    {".weight_scale", SCALE},     {".scale_weight", SCALE},    {".input_scale", UNUSED},
-    {".scale_input", UNUSED},     {"scaled_fp8", MARK},        {".comfy_quant", MARK},
-    {".weight_scale_2", FOREIGN}, {".weight_scalar", FOREIGN},
+    {".weight_scale", SCALE, NULL},
+    {".scale_weight", SCALE, NULL},
+    {".weight_scale_inv", SCALE, NULL},
+    {".input_scale", UNUSED, NULL},
+    {".scale_input", UNUSED, NULL},
+    {"scaled_fp8", MARK, NULL},
+    {".comfy_quant", MARK, NULL},
+    {".weight_scale_2", FOREIGN, "nvfp4 or hybrid mxfp8"},
+    {".weight_scalar", FOREIGN, "nvfp4 or hybrid mxfp8"},
+    {".absmax", FOREIGN, "4 bits of bitsandbytes (nf4, fp4)"},
+    {".quant_map", FOREIGN, "4 bits of bitsandbytes (nf4, fp4)"},
+    {".nested_absmax", FOREIGN, "4 bits of bitsandbytes (nf4, fp4)"},
+    {".nested_quant_map", FOREIGN, "4 bits of bitsandbytes (nf4, fp4)"},
+    {".quant_state.bitsandbytes__nf4", FOREIGN, "4 bits of bitsandbytes (nf4)"},
+    {".quant_state.bitsandbytes__fp4", FOREIGN, "4 bits of bitsandbytes (fp4)"},
+    {".SCB", FOREIGN, "int8 of bitsandbytes"},
+    {".weight._data", FOREIGN, "a form of quanto"},
+    {".weight._scale", FOREIGN, "a form of quanto"},
+    {".weight._shift", FOREIGN, "a form of quanto"},
+    {".qweight", FOREIGN, "a form of GPTQ, AWQ or SVDQuant"},
 };
 
-/* *base gets the length of the name without its end. */
-static role role_of(const char *name, size_t *base)
+/* *base gets the length of the name without its end, *form what a FOREIGN tensor is of. */
+static role role_of(const char *name, size_t *base, const char **form)
 {
     const size_t length = strlen(name);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
         const size_t end = strlen(roles[i].end);
         if (length < end || strcmp(name + length - end, roles[i].end)) continue;
         *base = length - end;
+        *form = roles[i].form;
         return roles[i].role;
     }
     return WEIGHT;
@@ -44,7 +66,8 @@ static role role_of(const char *name, size_t *base)
 
 bool wd_safetensors_is_scale(const char *name, size_t *base)
 {
-    return role_of(name, base) == SCALE;
+    const char *form;
+    return role_of(name, base, &form) == SCALE;
 }
 
 /* ---- marks ---- */
@@ -64,9 +87,9 @@ static wd_status check_format(const json_t *mark, const char *file, const char *
     for (size_t i = 0; format && i < sizeof known / sizeof *known; i++)
         if (!strcmp(format, known[i])) return WD_OK;
     return wd_fail(err, WD_UNSUPPORTED,
-                   "%s: layer \"%s\" is quantised as \"%.60s\", which is not read; docs/models.md "
+                   "%s: layer \"%s\" is quantised as \"%.*s\", which is not read; docs/models.md "
                    "lists the forms that are",
-                   file, layer, format ? format : "?");
+                   file, layer, WD_PLAIN(format ? format : "?", 60));
 }
 
 /* A tensor x.comfy_quant has the JSON of layer x as bytes. */
@@ -104,7 +127,9 @@ static wd_status check_metadata(bool *marked, const wd_safetensors_file *file, w
                          file->path, key);
     json_object_foreach(layers, layer, value)
     {
-        if (status == WD_OK) status = check_format(value, file->path, layer, err);
+        char plain[NAME_MAX_BYTES];
+        snprintf(plain, sizeof plain, "%.*s", WD_PLAIN(layer, NAME_MAX_BYTES - 1));
+        if (status == WD_OK) status = check_format(value, file->path, plain, err);
         *marked = true;
     }
     json_decref(json);
@@ -132,12 +157,16 @@ static wd_status shape_scales(wd_scales *out, const wd_safetensors_entry *weight
         out->columns = s->dim[1];
         return WD_OK;
     }
+    const bool squares = s->ndim == 2 && w->ndim == 2 && s->dim[0] == (rows + 127) / 128 &&
+                         s->dim[1] == (w->dim[1] + 127) / 128;
     return wd_fail(err, WD_UNSUPPORTED,
-                   "%s: tensor \"%s\" has shape %s: expected one scale, one for each row, or "
+                   "%s: tensor \"%s\" has shape %s%s: expected one scale, one for each row, or "
                    "[rows, parts of a row, 1] for \"%s\" of shape %s; scales of other blocks are "
-                   "not read",
+                   "not read: take a file of the model that is not quantised, or is scaled fp8 or "
+                   "GGUF",
                    scale->file, scale->name, wd_dims_text(shape, sizeof shape, s->dim, s->ndim),
-                   weight->name, wd_dims_text(weight_shape, sizeof weight_shape, w->dim, w->ndim));
+                   squares ? ", a scale for each block of 128 x 128" : "", weight->name,
+                   wd_dims_text(weight_shape, sizeof weight_shape, w->dim, w->ndim));
 }
 
 static wd_status check_finite(const wd_safetensors_entry *scale, wd_err *err)
@@ -195,13 +224,15 @@ static wd_status split(wd_safetensors *set, int64_t *scales, bool *marked, wd_er
     for (int64_t i = 0; i < set->count; i++) {
         const wd_safetensors_entry *e = &set->entry[i];
         size_t base = 0;
-        const role is = role_of(e->name, &base);
+        const char *form = NULL;
+        const role is = role_of(e->name, &base, &form);
         if (is == FOREIGN)
             return wd_fail(
                 err, WD_UNSUPPORTED,
-                "%s: tensor \"%s\" is of weights in nvfp4 or hybrid mxfp8, which are not "
-                "read; docs/models.md lists the forms that are",
-                e->file, e->name);
+                "%s: tensor \"%s\" is of weights in %s, which are not read: take a file of the "
+                "model that is not quantised, or is scaled fp8 or GGUF; docs/models.md lists the "
+                "forms that are read",
+                e->file, e->name, form);
         if (is == MARK) WD_TRY(check_mark(e, base, err));
         *marked = *marked || is == MARK || is == SCALE;
         if (is == SCALE) set->scale[(*scales)++] = *e;
@@ -230,6 +261,56 @@ static wd_status check_weights(wd_safetensors *set, bool marked, wd_err *err)
     return WD_OK;
 }
 
+/* The length of what names of tensors of the same module begin with: "x." for x.weight and x.bias,
+ * and all of another tensor's name. */
+static size_t module_length(const char *name)
+{
+    static const char *const ends[] = {"weight", "bias"};
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t end = strlen(ends[i]);
+        if (length > end + 1 && name[length - end - 1] == '.' &&
+            !strcmp(name + length - end, ends[i]))
+            return length - end;
+    }
+    return length;
+}
+
+/* Whether `name` belongs to the module of the quantised tensor `of`, and is no tensor that modules
+ * have. */
+static bool is_company(const char *name, const char *of, size_t length)
+{
+    if (!of[length]) return name[length] == '.' || name[length] == '_';
+    return strcmp(name + length, "weight") && strcmp(name + length, "bias");
+}
+
+/* A tensor of the same module as a quantised weight may be a scale under a name that is not known,
+ * without which the weight's numbers would be wrong. Names are sorted, so that those of a module
+ * follow one another. */
+static wd_status check_company(const wd_safetensors *set, wd_err *err)
+{
+    for (int64_t i = 0; i < set->count; i++) {
+        const wd_safetensors_entry *e = &set->entry[i];
+        if (!wd_dtype_is_quantised(e->tensor.dtype) || wd_dtype_block(e->tensor.dtype) > 1)
+            continue;
+        const size_t length = module_length(e->name);
+        int64_t at = i;
+        while (at > 0 && !strncmp(set->entry[at - 1].name, e->name, length)) at--;
+        for (; at < set->count && !strncmp(set->entry[at].name, e->name, length); at++) {
+            const wd_safetensors_entry *other = &set->entry[at];
+            if (at == i || !is_company(other->name, e->name, length)) continue;
+            return wd_fail(
+                err, WD_UNSUPPORTED,
+                "%s: tensor \"%s\" belongs to the quantised (%s) tensor \"%s\", and is "
+                "no scale under a name that is known (weight_scale, scale_weight, "
+                "weight_scale_inv): without it the weight would be wrong; docs/models.md "
+                "lists the forms that are read",
+                other->file, other->name, wd_dtype_file_name(e->tensor.dtype), e->name);
+        }
+    }
+    return WD_OK;
+}
+
 wd_status wd_safetensors_pair_scales(wd_safetensors *set, wd_err *err)
 {
     int64_t scales = 0;
@@ -238,8 +319,9 @@ wd_status wd_safetensors_pair_scales(wd_safetensors *set, wd_err *err)
     WD_TRY(split(set, &scales, &marked, err));
     for (int64_t i = 0; i < scales; i++) {
         size_t base = 0;
-        role_of(set->scale[i].name, &base);
+        wd_safetensors_is_scale(set->scale[i].name, &base);
         WD_TRY(wd_safetensors_pair(set, &set->scale[i], base, err));
     }
-    return check_weights(set, marked, err);
+    WD_TRY(check_weights(set, marked, err));
+    return check_company(set, err);
 }

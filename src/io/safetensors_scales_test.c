@@ -75,6 +75,23 @@ static void paired(void **state)
     wd_safetensors_close(set);
 }
 
+/* The name says inverse, and the number is the scale itself. */
+static void scale_inv(void **state)
+{
+    (void)state;
+    static const tensor t[TENSORS] = {{"a.weight", "F8_E4M3", {4, 6}, NULL},
+                                      {"a.weight_scale_inv", "F32", {0}, "\0\0\0\x40"},
+                                      {"a.bias", "F32", {4}, NULL}};
+    wd_err err;
+    wd_safetensors *set;
+    wd_test_ok(wd_safetensors_open(&set, write_file(t, NULL), &err), &err);
+    wd_test_ok(wd_safetensors_pair_scales(set, &err), &err);
+    assert_int_equal(wd_safetensors_count(set), 2);
+    const wd_scales *s = &wd_safetensors_find(set, "a.weight")->tensor.scales;
+    assert_true(*(const float *)s->data == 2 && s->rows * s->columns == 1);
+    wd_safetensors_close(set);
+}
+
 /* 8-bit floats without any scale or mark in the file are as they are. */
 static void plain(void **state)
 {
@@ -130,6 +147,32 @@ static void refused(void **state)
         {{WEIGHT, {"a.weight_scale", "F32", {4, 2}, NULL}}, NULL, "has shape [4, 2]"},
         {{WEIGHT, {"a.weight_scale", "F32", {1}, "\0\0\xc0\x7f"}}, NULL, "scale 0 is nan"},
         {{WEIGHT, {"a.weight_scale", "F16", {2}, "\0\0\0\x7c"}}, NULL, "scale 1 is inf"},
+        {{WEIGHT, {"a.weight_scale_inv", "F32", {1, 2}, NULL}}, NULL, "has shape [1, 2]"},
+        {{{"a.weight", "F8_E4M3", {130, 3}, NULL}, {"a.weight_scale_inv", "F32", {2, 1}, NULL}},
+         NULL,
+         "has shape [2, 1], a scale for each block of 128 x 128: expected"},
+        {{WEIGHT, {"a.scale", "F32", {1}, NULL}}, NULL, "\"a.scale\" belongs to the quantised"},
+        {{WEIGHT, {"a.bias", "F32", {4}, NULL}, {"a.zero_point", "F32", {1}, NULL}},
+         NULL,
+         "\"a.zero_point\" belongs to the quantised (F8_E4M3) tensor \"a.weight\""},
+        {{WEIGHT, {"a.weight_scale", "F32", {1}, NULL}, {"a.a_scale", "F32", {1}, NULL}},
+         NULL,
+         "\"a.a_scale\" belongs to"},
+        {{{"x.table", "F8_E4M3", {4}, NULL}, {"x.table_scale", "F32", {1}, NULL}},
+         NULL,
+         "\"x.table_scale\" belongs to"},
+        {{WEIGHT, {"a.weight._scale", "F32", {1}, NULL}}, NULL, "quanto"},
+        {{{"a.weight", "U8", {4, 6}, NULL}, {"a.weight.absmax", "F32", {1}, NULL}},
+         NULL,
+         "\"a.weight.absmax\" is of weights in 4 bits of bitsandbytes"},
+        {{{"a.weight", "U8", {4, 6}, NULL},
+          {"a.weight.quant_state.bitsandbytes__nf4", "U8", {1}, NULL}},
+         NULL,
+         "(nf4)"},
+        {{{"a.weight", "I8", {4, 6}, NULL}, {"a.SCB", "F32", {4}, NULL}},
+         NULL,
+         "\"a.SCB\" is of weights in int8 of bitsandbytes"},
+        {{{"a.weight._data", "I8", {4, 6}, NULL}}, NULL, "a form of quanto"},
         {{WEIGHT}, MARK("{\\\"format\\\":\\\"nvfp4\\\"}"), "layer \"a\" is quantised as \"nvfp4\""},
         {{WEIGHT}, MARK("\\\"mxfp8\\\""), "layer \"a\" is quantised as \"mxfp8\""},
         {{WEIGHT}, MARK("7"), "quantised as \"?\""},
@@ -160,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paired),
+        cmocka_unit_test(scale_inv),
         cmocka_unit_test(plain),
         cmocka_unit_test(refused),
     };

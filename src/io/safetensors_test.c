@@ -308,6 +308,31 @@ static void says_what_is_there_instead(void **state)
                     "\"model.fp16.safetensors\"");
 }
 
+/* Shards without their index, and links of the Hub cache to blobs that are gone. */
+static void says_what_to_download(void **state)
+{
+    (void)state;
+    static const char snapshot[] = "models--org--name/snapshots/abc/vae";
+    wd_err err;
+    wd_safetensors *set;
+    char folder[WD_PATH_MAX], path[WD_PATH_MAX];
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), snapshot, &err), &err);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_ok(wd_path_join(path, folder, "m-00001-of-00003.safetensors", &err), &err);
+    wd_test_ok(wd_file_write(path, "", 0, &err), &err);
+    wd_test_refused(wd_safetensors_open_stem(&set, folder, "m", &err), &err, WD_NOT_FOUND,
+                    "hf download org/name vae/m.safetensors.index.json --revision abc");
+    assert_non_null(
+        strstr(err.message, "index of shards such as \"m-00001-of-00003.safetensors\""));
+    wd_test_ok(wd_path_join(path, folder, "m.safetensors", &err), &err);
+    assert_int_equal(symlink("../../../blobs/gone", path), 0);
+    wd_test_refused(wd_safetensors_open_stem(&set, folder, "m", &err), &err, WD_NOT_FOUND,
+                    "hf download org/name vae/m.safetensors --revision abc");
+    assert_true(wd_safetensors_is_shard("a/m-00002-of-00003.safetensors"));
+    assert_false(wd_safetensors_is_shard("a/m-00001-of-00001.safetensors"));
+    assert_false(wd_safetensors_is_shard("m.safetensors"));
+}
+
 static wd_status open_and_close(void *context, wd_err *err)
 {
     (void)context;
@@ -334,6 +359,7 @@ int main(void)
         cmocka_unit_test(takes_odd_but_valid_files),
         cmocka_unit_test(refuses_bad_indexes),
         cmocka_unit_test(says_what_is_there_instead),
+        cmocka_unit_test(says_what_to_download),
         cmocka_unit_test(survives_every_failing_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

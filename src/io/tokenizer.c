@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/plain.h"
 #include "core/require.h"
 #include "core/stop.h"
 #include "io/file.h"
@@ -49,9 +50,9 @@ static wd_status add_special(wd_tokenizer *t, const char *text, int64_t id, cons
     size_t bytes = strlen(text);
     if (bytes == 0 || bytes >= SPECIAL_BYTES_MAX || id < 0 || id > INT32_MAX - 1)
         return wd_fail(err, WD_BAD_FORMAT,
-                       "%s: special token \"%.40s\" with id %lld: expected 1 to %d bytes and an id "
+                       "%s: special token \"%.*s\" with id %lld: expected 1 to %d bytes and an id "
                        "of 31 bits",
-                       where, text, (long long)id, SPECIAL_BYTES_MAX - 1);
+                       where, WD_PLAIN(text, 40), (long long)id, SPECIAL_BYTES_MAX - 1);
     for (int64_t i = 0; i < t->special_count; i++)
         if (!strcmp(t->specials[i].text, text)) return WD_OK;
     if (t->special_count == SPECIAL_MAX)
@@ -89,10 +90,9 @@ static wd_status read_decoder(wd_tokenizer *t, json_t *decoder, const char *wher
         long long id = strtoll(key, &end, 10);
         const char *text = token_text(token);
         if (*end || end == key || !text)
-            return wd_fail(
-                err, WD_BAD_FORMAT,
-                "%s: \"added_tokens_decoder\": expected ids with tokens, found \"%.40s\"", where,
-                key);
+            return wd_fail(err, WD_BAD_FORMAT,
+                           "%s: \"added_tokens_decoder\": expected ids with tokens, found \"%.*s\"",
+                           where, WD_PLAIN(key, 40));
         WD_TRY(add_special(t, text, id, where, err));
     }
     return WD_OK;
@@ -125,8 +125,8 @@ static wd_status read_role(int32_t *id, wd_tokenizer *t, const json_t *config, c
     *id = find_special(t, text);
     if (*id < 0)
         return wd_fail(err, WD_MISMATCH,
-                       "%s: \"%s\" is \"%.80s\", which is not in the vocabulary of spiece.model",
-                       where, key, text);
+                       "%s: \"%s\" is \"%.*s\", which is not in the vocabulary of spiece.model",
+                       where, key, WD_PLAIN(text, 80));
     return add_special(t, text, *id, where, err);
 }
 

@@ -15,6 +15,7 @@
 #include "core/append.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/plain.h"
 #include "io/json.h"
 #include "student/checkpoint_folder.h"
 #include "student/swap.h"
@@ -260,8 +261,8 @@ static wd_status read_state(int64_t *step, json_t **run, const char *path, wd_er
     WD_TRY_OUT(wd_json_text(&format, r, "format", WD_JSON_REQUIRED, err));
     if (strcmp(format, "wandistiller checkpoint 1")) {
         status = wd_fail(err, WD_UNSUPPORTED,
-                         "%s: format is \"%s\", this version reads \"wandistiller checkpoint 1\"",
-                         name, format);
+                         "%s: format is \"%.*s\", this version reads \"wandistiller checkpoint 1\"",
+                         name, WD_PLAIN(format, 60));
         goto out;
     }
     WD_TRY_OUT(wd_json_int(step, r, "step", 0, steps_max, WD_JSON_REQUIRED, err));

@@ -7,18 +7,30 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/plain.h"
+
 enum {
     VALUE_MAX = 1 << 20,
     LAYERS_MAX = 4096,
     TEXT_MAX = 4096,
-    SIDE_MAX = 1 << 14, /* pixels; as --height and --width */
+    SIDE_MAX = 1 << 14,      /* pixels; as --height and --width */
     WIDTH_DEFAULT_MAX = 1536 /* what one device can train, whatever the teacher's width */
 };
 
 /* The fields that integer keys set. */
 typedef enum setting {
-    WIDTH, HEADS, HEAD_DIM, LAYERS, IN_CHANNELS, OUT_CHANNELS, TEXT_DIM, FFN_DIM, FREQ_DIM,
-    ROPE_MAX, TEXT_TOKENS, SETTINGS
+    WIDTH,
+    HEADS,
+    HEAD_DIM,
+    LAYERS,
+    IN_CHANNELS,
+    OUT_CHANNELS,
+    TEXT_DIM,
+    FFN_DIM,
+    FREQ_DIM,
+    ROPE_MAX,
+    TEXT_TOKENS,
+    SETTINGS
 } setting;
 
 typedef struct int_key {
@@ -46,9 +58,12 @@ static const int_key int_keys[] = {
 
 /* Keys with a reader of their own, and those of diffusers' config.json that say nothing here. */
 static const char *const other_keys[] = {
-    "image_size",      "patch_size",          "projection_factor", "model_type",
-    "_class_name",     "_diffusers_version",  "_name_or_path",     "eps",
-    "cross_attn_norm", "qk_norm",             "added_kv_proj_dim", "image_dim",
+    "image_size",        "patch_size",
+    "projection_factor", "model_type",
+    "_class_name",       "_diffusers_version",
+    "_name_or_path",     "eps",
+    "cross_attn_norm",   "qk_norm",
+    "added_kv_proj_dim", "image_dim",
     "pos_embed_seq_len",
 };
 
@@ -100,16 +115,15 @@ static wd_status check_key(const char *key, const char *where, wd_err *err)
         }
     }
     if (nearest_distance <= 4) {
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "%s: unknown key \"%s\"; did you mean \"%s\"?", where, key,
-                       key_at(nearest));
+        return wd_fail(err, WD_INVALID_ARGUMENT, "%s: unknown key \"%.*s\"; did you mean \"%s\"?",
+                       where, WD_PLAIN(key, 60), key_at(nearest));
     }
     return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "%s: unknown key \"%s\"; known are hidden_size, depth, num_heads, "
+                   "%s: unknown key \"%.*s\"; known are hidden_size, depth, num_heads, "
                    "num_channels, image_size, patch_size, text_max_length, "
                    "text_encoder_output_dim, projection_factor, model_type, and the keys of a "
                    "diffusers transformer's config.json",
-                   where, key);
+                   where, WD_PLAIN(key, 60));
 }
 
 /* ---- values ---- */
@@ -158,8 +172,8 @@ static wd_status check_same(const given g[SETTINGS], const char *where, const wd
     WD_TRY(same(&g[TEXT_DIM], where, t->text_dim,
                 "the student uses the teacher's text encoder, so text widths must agree", err));
     WD_TRY(same(&g[HEAD_DIM], where, t->head_dim, "heads are taken whole from the teacher", err));
-    return same(&g[FREQ_DIM], where, t->freq_dim,
-                "the time embedding is taken from the teacher", err);
+    return same(&g[FREQ_DIM], where, t->freq_dim, "the time embedding is taken from the teacher",
+                err);
 }
 
 /* Width, from hidden_size or the number of heads, which must agree. */
@@ -181,8 +195,10 @@ static wd_status read_width(wd_dit_config *c, const given g[SETTINGS], const cha
                        where, (long long)g[WIDTH].value, (long long)c->head_dim,
                        (long long)(below ? below : c->head_dim), (long long)(below + c->head_dim));
     }
-    if (g[HEADS].key) c->heads = g[HEADS].value;
-    else if (g[WIDTH].key) c->heads = g[WIDTH].value / c->head_dim;
+    if (g[HEADS].key)
+        c->heads = g[HEADS].value;
+    else if (g[WIDTH].key)
+        c->heads = g[WIDTH].value / c->head_dim;
     return WD_OK;
 }
 
@@ -198,8 +214,7 @@ static wd_status read_ffn(wd_dit_config *c, const given g[SETTINGS], wd_json_rea
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "%s: projection_factor is %g; expected the feed-forward width over the "
                        "hidden size, such as %g (the teacher's)",
-                       r.where, factor,
-                       (double)teacher->ffn_dim / (double)wd_dit_width(teacher));
+                       r.where, factor, (double)teacher->ffn_dim / (double)wd_dit_width(teacher));
     }
     int64_t by_factor = llround(factor * width);
     if (has_factor && g[FFN_DIM].key && g[FFN_DIM].value != by_factor) {
@@ -208,9 +223,12 @@ static wd_status read_ffn(wd_dit_config *c, const given g[SETTINGS], wd_json_rea
                        "%lld; give one of them",
                        r.where, (long long)g[FFN_DIM].value, factor, width, (long long)by_factor);
     }
-    if (g[FFN_DIM].key) c->ffn_dim = g[FFN_DIM].value;
-    else if (has_factor) c->ffn_dim = by_factor;
-    else c->ffn_dim = teacher->ffn_dim * c->heads / teacher->heads;
+    if (g[FFN_DIM].key)
+        c->ffn_dim = g[FFN_DIM].value;
+    else if (has_factor)
+        c->ffn_dim = by_factor;
+    else
+        c->ffn_dim = teacher->ffn_dim * c->heads / teacher->heads;
     if (c->ffn_dim < 1)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "%s: with the teacher's proportion nothing is left of the feed-forward "
@@ -265,7 +283,8 @@ static wd_status read_image_size(wd_student_config *out, wd_json_reader r,
     if (count == 3) {
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "%s: image_size has 3 numbers; expected pixels of a side, or "
-                       "[height, width]", r.where);
+                       "[height, width]",
+                       r.where);
     }
     if (count) {
         out->image_height = size[0];
@@ -289,13 +308,13 @@ static wd_status check_kind(wd_json_reader r, const wd_dit_config *t, wd_err *er
         const char *kind = NULL;
         WD_TRY(wd_json_text(&kind, r, kinds[i], WD_JSON_OPTIONAL, err));
         if (!kind) continue;
-        bool wan = strcasestr(kind, "wan") || !strcasecmp(kind, "t2i") ||
-                   !strcasecmp(kind, "t2v");
+        bool wan = strcasestr(kind, "wan") || !strcasecmp(kind, "t2i") || !strcasecmp(kind, "t2v");
         if (wan && !strcasestr(kind, "vace") && !strcasestr(kind, "i2v")) continue;
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "%s: %s is \"%s\"; a student is a Wan text-to-image transformer: \"wan\" or "
-                       "\"t2i\", or leave the key out",
-                       r.where, kinds[i], kind);
+        return wd_fail(
+            err, WD_UNSUPPORTED,
+            "%s: %s is \"%.*s\"; a student is a Wan text-to-image transformer: \"wan\" or "
+            "\"t2i\", or leave the key out",
+            r.where, kinds[i], WD_PLAIN(kind, 60));
     }
     for (int i = 0; i < 2; i++) {
         const char *key = i ? "image_dim" : "added_kv_proj_dim";
@@ -310,9 +329,9 @@ static wd_status check_kind(wd_json_reader r, const wd_dit_config *t, wd_err *er
     WD_TRY(wd_json_text(&qk_norm, r, "qk_norm", WD_JSON_OPTIONAL, err));
     if (qk_norm && strcmp(qk_norm, "rms_norm_across_heads"))
         return wd_fail(err, WD_UNSUPPORTED,
-                       "%s: qk_norm is \"%s\"; a Wan transformer's is \"rms_norm_across_heads\": "
+                       "%s: qk_norm is \"%.*s\"; a Wan transformer's is \"rms_norm_across_heads\": "
                        "leave the key out",
-                       r.where, qk_norm);
+                       r.where, WD_PLAIN(qk_norm, 60));
     bool norm = t->cross_attn_norm;
     WD_TRY(wd_json_bool(&norm, r, "cross_attn_norm", WD_JSON_OPTIONAL, err));
     double eps = t->eps;
@@ -347,8 +366,10 @@ wd_status wd_student_config_read(wd_student_config *out, const json_t *json, con
         return WD_OK;
     }
     if (!json_is_object(json)) {
-        return wd_fail(err, WD_BAD_FORMAT, "%s: expected a JSON object with keys such as "
-                       "\"hidden_size\" and \"depth\"", where);
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: expected a JSON object with keys such as "
+                       "\"hidden_size\" and \"depth\"",
+                       where);
     }
     void *i = json_object_iter((json_t *)json);
     for (; i; i = json_object_iter_next((json_t *)json, i)) {
@@ -412,9 +433,10 @@ wd_status wd_student_config_check(const wd_dit_config *student, const wd_dit_con
                            rule[i].what, (long long)rule[i].student, (long long)rule[i].teacher,
                            (long long)rule[i].teacher);
         }
-        return wd_fail(err, WD_MISMATCH, "%s of the student is %lld, but the teacher's is %lld; "
-                       "they must be equal", rule[i].what, (long long)rule[i].student,
-                       (long long)rule[i].teacher);
+        return wd_fail(err, WD_MISMATCH,
+                       "%s of the student is %lld, but the teacher's is %lld; "
+                       "they must be equal",
+                       rule[i].what, (long long)rule[i].student, (long long)rule[i].teacher);
     }
     return WD_OK;
 }

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "core/plain.h"
+
 enum { EXTENT_MAX = 1 << 20, CHANNELS_MAX = 1 << 14, UMT5_LAYERS_MAX = 1 << 10, PATCH_MAX = 64 };
 
 wd_status wd_config_check_class(wd_json_reader r, const char *key, const char *expected,
@@ -14,13 +16,48 @@ wd_status wd_config_check_class(wd_json_reader r, const char *key, const char *e
     const char *found = expected;
     WD_TRY(wd_json_text(&found, r, key, need, err));
     if (!strcmp(found, expected)) return WD_OK;
-    const char *hint = "";
-    if (!strcmp(found, "WanVACETransformer3DModel")) hint = " (VACE, video editing)";
-    if (!strcmp(found, "WanAnimateTransformer3DModel")) hint = " (character animation)";
-    if (!strcmp(found, "WanModel"))
-        hint = "; this is the original layout: use the repository whose name ends in -Diffusers";
-    return wd_fail(err, WD_UNSUPPORTED, "%s: \"%s\": expected %s, found %.100s%s", r.where, key,
-                   expected, found, hint);
+    return wd_fail(err, WD_UNSUPPORTED, "%s: \"%s\": expected %s, found %.*s%s", r.where, key,
+                   expected, WD_PLAIN(found, 100), wd_config_class_hint(found));
+}
+
+const char *wd_config_class_hint(const char *class_name)
+{
+#define TEXT_TO_VIDEO                                                                              \
+    ": take the text-to-video model, such as Wan-AI/Wan2.1-T2V-14B-Diffusers or "                  \
+    "Wan-AI/Wan2.2-T2V-A14B-Diffusers"
+    static const struct {
+        const char *class_name, *hint;
+    } hints[] = {
+        {"WanVACETransformer3DModel", " (VACE, video editing)" TEXT_TO_VIDEO},
+        {"WanVACEPipeline", " (VACE, video editing)" TEXT_TO_VIDEO},
+        {"WanAnimateTransformer3DModel", " (character animation)" TEXT_TO_VIDEO},
+        {"WanAnimatePipeline", " (character animation)" TEXT_TO_VIDEO},
+        {"WanImageToVideoPipeline", " (image to video)" TEXT_TO_VIDEO},
+        {"WanVideoToVideoPipeline", " (video to video)" TEXT_TO_VIDEO},
+        {"WanDMDPipeline",
+         " (FastWan): give the folder of the model that it was made of, and its transformer as "
+         "--transformer FOLDER/transformer"},
+        {"WanModel",
+         "; this is the original layout: use the repository whose name ends in -Diffusers"},
+    };
+#undef TEXT_TO_VIDEO
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+        if (!strcmp(class_name, hints[i].class_name)) return hints[i].hint;
+    return "";
+}
+
+wd_status wd_config_refuse_quantised(wd_json_reader r, wd_err *err)
+{
+    static const char key[] = "quantization_config";
+    const json_t *value = json_object_get(r.object, key);
+    const char *method = json_string_value(json_object_get(value, "quant_method"));
+    if (!value || json_is_null(value)) return WD_OK;
+    return wd_fail(
+        err, WD_UNSUPPORTED,
+        "%s: \"%s\" says that the weights are quantised (quant_method %.*s), which is "
+        "not read: take the folder of the model that is not quantised, or a file in scaled "
+        "fp8, int8 or GGUF; docs/models.md lists the forms that are read",
+        r.where, key, WD_PLAIN(method ? method : "unknown", 60));
 }
 
 wd_status wd_config_refuse_set(wd_json_reader r, const char *const *keys, size_t count, wd_err *err)
@@ -57,6 +94,7 @@ wd_status wd_dit_config_read(wd_dit_config *out, const json_t *json, const char 
     const wd_json_reader r = {json, where};
     int64_t patch_count = 3;
     WD_TRY(wd_config_check_class(r, "_class_name", "WanTransformer3DModel", WD_JSON_OPTIONAL, err));
+    WD_TRY(wd_config_refuse_quantised(r, err));
     const struct {
         const char *key;
         int64_t *out, max;
@@ -140,8 +178,8 @@ static wd_status read_file_dtype(wd_dtype *out, wd_json_reader r, wd_err *err)
         return WD_OK;
     }
     return wd_fail(err, WD_UNSUPPORTED,
-                   "%s: \"%s\": expected float32, float16 or bfloat16, found \"%.40s\"", r.where,
-                   key, text);
+                   "%s: \"%s\": expected float32, float16 or bfloat16, found \"%.*s\"", r.where,
+                   key, WD_PLAIN(text, 40));
 }
 
 wd_status wd_umt5_config_read(wd_umt5_config *out, const json_t *json, const char *where,
@@ -159,6 +197,7 @@ wd_status wd_umt5_config_read(wd_umt5_config *out, const json_t *json, const cha
                         .file_dtype = WD_F32};
     const wd_json_reader r = {json, where};
     WD_TRY(wd_config_check_class(r, "model_type", "umt5", WD_JSON_REQUIRED, err));
+    WD_TRY(wd_config_refuse_quantised(r, err));
     WD_TRY(wd_config_check_class(r, "feed_forward_proj", "gated-gelu", WD_JSON_OPTIONAL, err));
     WD_TRY(wd_config_check_class(r, "dense_act_fn", "gelu_new", WD_JSON_OPTIONAL, err));
     const struct {

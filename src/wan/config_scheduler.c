@@ -3,6 +3,7 @@
  * offset) are not read. */
 #include <string.h>
 
+#include "core/plain.h"
 #include "wan/config_read.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -34,9 +35,8 @@ static wd_status read_choice(bool *second, wd_json_reader r, const char *key, co
     const char *text = *second ? b : a;
     WD_TRY(wd_json_text(&text, r, key, WD_JSON_OPTIONAL, err));
     if (strcmp(text, a) && strcmp(text, b))
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "%s: \"%s\": expected \"%s\" or \"%s\", found \"%.60s\"", r.where, key, a, b,
-                       text);
+        return wd_fail(err, WD_UNSUPPORTED, "%s: \"%s\": expected \"%s\" or \"%s\", found \"%.*s\"",
+                       r.where, key, a, b, WD_PLAIN(text, 60));
     *second = !strcmp(text, b);
     return WD_OK;
 }
@@ -89,9 +89,9 @@ static wd_status read_unipc(wd_scheduler_config *c, wd_json_reader r, wd_err *er
     WD_TRY(wd_json_bool(&flow_sigmas, r, "use_flow_sigmas", WD_JSON_OPTIONAL, err));
     if (strcmp(prediction, "flow_prediction") || !flow_sigmas)
         return wd_fail(err, WD_UNSUPPORTED,
-                       "%s: \"prediction_type\" is \"%.60s\" and \"use_flow_sigmas\" %s: expected "
+                       "%s: \"prediction_type\" is \"%.*s\" and \"use_flow_sigmas\" %s: expected "
                        "\"flow_prediction\" and true, as every Wan model has them",
-                       r.where, prediction, flow_sigmas ? "true" : "false");
+                       r.where, WD_PLAIN(prediction, 60), flow_sigmas ? "true" : "false");
     WD_TRY(read_shift(c, r, "flow_shift", err));
     WD_TRY(wd_json_int(&c->solver_order, r, "solver_order", 1, 3, WD_JSON_OPTIONAL, err));
     WD_TRY(read_solver_type(&c->bh1, r, err));
@@ -127,9 +127,9 @@ wd_status wd_scheduler_config_read(wd_scheduler_config *out, const json_t *json,
                        WD_JSON_OPTIONAL, err));
     c.kind = kind_named(class_name);
     if (c.kind == COUNT(class_names))
-        return wd_fail(err, WD_UNSUPPORTED, "%s: \"_class_name\": expected %s or %s, found %.100s",
+        return wd_fail(err, WD_UNSUPPORTED, "%s: \"_class_name\": expected %s or %s, found %.*s",
                        where, class_names[WD_SCHEDULER_UNIPC], class_names[WD_SCHEDULER_EULER],
-                       class_name);
+                       WD_PLAIN(class_name, 100));
     WD_TRY(c.kind == WD_SCHEDULER_UNIPC ? read_unipc(&c, r, err) : read_euler(&c, r, err));
     *out = c;
     return WD_OK;

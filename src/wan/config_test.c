@@ -108,6 +108,15 @@ static const struct {
     {read_dit, "{\"_class_name\":\"WanVACETransformer3DModel\"}", WD_UNSUPPORTED,
      "found WanVACETransformer3DModel (VACE"},
     {read_dit, "{\"_class_name\":\"WanModel\"}", WD_UNSUPPORTED, "-Diffusers"},
+    {read_dit, "{\"_class_name\":\"Other\\nforged: line\"}", WD_UNSUPPORTED,
+     "expected WanTransformer3DModel, found Other"},
+    {read_dit, "{\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}}", WD_UNSUPPORTED,
+     "(quant_method bitsandbytes)"},
+    {read_dit, "{\"quantization_config\":{}}", WD_UNSUPPORTED, "(quant_method unknown)"},
+    {read_umt5, "{\"model_type\":\"umt5\",\"quantization_config\":{\"quant_method\":\"fp8\"}}",
+     WD_UNSUPPORTED, "(quant_method fp8)"},
+    {read_vae, "{\"quantization_config\":{\"quant_method\":\"torchao\"}}", WD_UNSUPPORTED,
+     "(quant_method torchao)"},
     {read_dit, "{\"_class_name\":\"FluxTransformer2DModel\"}", WD_UNSUPPORTED,
      "FluxTransformer2DModel"},
     {read_dit, "{\"num_layers\":\"40\"}", WD_BAD_FORMAT, "\"num_layers\": expected an integer"},
@@ -191,6 +200,7 @@ static void refuses_by_name(void **state)
             !strstr(err.message, "folder/config.json"))
             fail_msg("case %zu, %s: %s: %s", i, refusals[i].text, wd_status_text(status),
                      err.message);
+        assert_null(strstr(err.message, "forged"));
         json_decref(json);
     }
 }

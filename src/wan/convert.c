@@ -11,6 +11,7 @@
 #include "io/folder_list.h"
 #include "wan/convert_lines.h"
 #include "wan/dit_file.h"
+#include "wan/extra.h"
 #include "wan/overlay.h"
 #include "wan/names.h"
 #include "wan/part.h"
@@ -241,14 +242,17 @@ out:
     return status;
 }
 
-/* Gives the set's tensors diffusers' names and shapes, and their values with the LoRAs, if any. */
+/* Checks the set's tensors, and gives them diffusers' names and shapes, and their values with the
+ * LoRAs, if any. */
 static wd_status settle(wd_dit_file *file, wd_safetensors *set, const char *loras,
-                        const wd_overlay *place, wd_err *err)
+                        const wd_overlay *place, bool ignores_unknown, wd_err *err)
 {
     uint64_t bytes;
     wd_tensor_table table;
     wd_status status;
     WD_TRY(wd_dit_table_open(&table, &file->config, err));
+    WD_TRY_OUT(
+        wd_extra_check(set, &table, &file->naming, WD_COMPONENT_TRANSFORMER, ignores_unknown, err));
     WD_TRY_OUT(wd_naming_apply(&file->naming, set, &table, err));
     file->naming = (wd_naming){.prefix = ""};
     if (!loras) goto out;
@@ -260,7 +264,8 @@ out:
 }
 
 wd_status wd_convert_to_diffusers(const char *folder, const char *path, const char *loras,
-                                  const char *merged, const wd_dtype *dtype, wd_err *err)
+                                  const char *merged, const wd_dtype *dtype, bool ignores_unknown,
+                                  wd_err *err)
 {
     const wd_overlay place = {.folder = merged, .dtype = dtype ? *dtype : WD_DTYPE_COUNT};
     static const char *const metadata[] = {"format", "pt", NULL};
@@ -286,7 +291,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
                          path, (long long)wd_dit_width(&file.config), HEAD_DIM);
         goto out;
     }
-    WD_TRY_OUT(settle(&file, set, loras, &place, err));
+    WD_TRY_OUT(settle(&file, set, loras, &place, ignores_unknown, err));
     WD_TRY_OUT(plan_lines(&lines, &count, &file, DIFFUSERS, dtype, err));
     WD_TRY_OUT(wd_folder_make(folder, err));
     WD_TRY_OUT(wd_path_join(target, folder, "diffusion_pytorch_model.safetensors", err));

@@ -33,8 +33,9 @@ wd_status wd_convert_component(const char *folder, const wd_pipeline *pipeline,
 
 /* Writes <folder>/config.json and <folder>/diffusion_pytorch_model.safetensors from one file in
  * either naming. `loras` are merged by way of a file in `merged`, a folder; NULL: there are none.
- */
+ * `ignores_unknown`: see wd_extra_check. */
 wd_status wd_convert_to_diffusers(const char *folder, const char *path, const char *loras,
-                                  const char *merged, const wd_dtype *dtype, wd_err *err);
+                                  const char *merged, const wd_dtype *dtype, bool ignores_unknown,
+                                  wd_err *err);
 
 #endif

@@ -15,7 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     snprintf(from, sizeof from, "%s", wd_fuzz_path(names[0]));
     snprintf(to, sizeof to, "%s", wd_fuzz_path("out"));
     wd_folder_remove(to, NULL);
-    if (wd_convert_to_diffusers(to, from, NULL, NULL, bytes % 2 ? &dtype : NULL, &err) != WD_OK)
+    if (wd_convert_to_diffusers(to, from, NULL, NULL, bytes % 2 ? &dtype : NULL, false, &err) !=
+        WD_OK)
         return 0;
     if (wd_safetensors_open_stem(&set, to, "diffusion_pytorch_model", &err) != WD_OK) abort();
     wd_safetensors_close(set);

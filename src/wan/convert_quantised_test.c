@@ -355,8 +355,9 @@ static void they_read_back(void **state)
         convert(below(second, "second"), forms[f].gguf, &p, forms[f].again);
         wd_test_same_files(path, second);
         snprintf(name, sizeof name, "%s-back/transformer", forms[f].name);
-        wd_test_ok(wd_convert_to_diffusers(below(folder, name), path, NULL, NULL, &wide, &err),
-                   &err);
+        wd_test_ok(
+            wd_convert_to_diffusers(below(folder, name), path, NULL, NULL, &wide, false, &err),
+            &err);
         *strrchr(folder, '/') = 0;
         wd_test_ok(wd_pipeline_open(&q, folder, &err), &err);
         assert_true(wd_dit_config_same(&q.dit, &config));

@@ -47,9 +47,9 @@ static void there_and_back(void **state)
     for (int64_t i = 0; i < wd_safetensors_count(original); i++)
         assert_false(wd_safetensors_at(original, i)->unaligned);
     wd_safetensors_close(original);
-    wd_test_ok(
-        wd_convert_to_diffusers(below(folder, "back/transformer"), file, NULL, NULL, NULL, &err),
-        &err);
+    wd_test_ok(wd_convert_to_diffusers(below(folder, "back/transformer"), file, NULL, NULL, NULL,
+                                       false, &err),
+               &err);
     wd_test_ok(wd_pipeline_open(&q, below(root, "back"), &err), &err);
     assert_true(wd_dit_config_same(&p.dit, &q.dit));
     wd_test_ok(wd_pipeline_open_weights(&before, &p, c, &err), &err);
@@ -169,9 +169,9 @@ static void refuses_what_float16_cannot_hold(void **state)
     wd_test_ok(wd_convert_to_original(below(path, "one.safetensors"), &p, WD_COMPONENT_TRANSFORMER,
                                       NULL, &err),
                &err);
-    wd_test_ok(
-        wd_convert_to_diffusers(below(folder, "huge/transformer"), path, NULL, NULL, NULL, &err),
-        &err);
+    wd_test_ok(wd_convert_to_diffusers(below(folder, "huge/transformer"), path, NULL, NULL, NULL,
+                                       false, &err),
+               &err);
     /* the same with one large value */
     wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
     int64_t count = wd_safetensors_count(set);
@@ -200,11 +200,11 @@ static void refuses_what_float16_cannot_hold(void **state)
     free(items);
     const wd_dtype half = WD_F16, brain = WD_BF16;
     below(folder, "huge2/transformer");
-    wd_test_refused(wd_convert_to_diffusers(folder, huge, NULL, NULL, &half, &err), &err,
+    wd_test_refused(wd_convert_to_diffusers(folder, huge, NULL, NULL, &half, false, &err), &err,
                     WD_UNSUPPORTED, "\"head.head.bias\" has the value 100000");
     snprintf(root, sizeof root, "%s/diffusion_pytorch_model.safetensors", folder);
     assert_false(wd_path_exists(root));
-    wd_test_ok(wd_convert_to_diffusers(folder, huge, NULL, NULL, &brain, &err), &err);
+    wd_test_ok(wd_convert_to_diffusers(folder, huge, NULL, NULL, &brain, false, &err), &err);
 }
 
 /* The index of an older model in shards is not replaced either; readers would prefer it to the new
@@ -229,7 +229,7 @@ static void nothing_is_replaced(void **state)
     for (int i = 0; i < 4; i++) {
         wd_test_ok(wd_path_join(path, folder, older[i], &err), &err);
         wd_test_ok(wd_file_write(path, "older", 5, &err), &err);
-        wd_test_refused(wd_convert_to_diffusers(folder, file, NULL, NULL, NULL, &err), &err,
+        wd_test_refused(wd_convert_to_diffusers(folder, file, NULL, NULL, NULL, false, &err), &err,
                         WD_INVALID_ARGUMENT, older[i]);
         wd_file_abandon(path);
     }
@@ -237,9 +237,9 @@ static void nothing_is_replaced(void **state)
     /* what a conversion leaves that is killed at its end */
     below(path, "older/diffusion_pytorch_model.safetensors.4711-0.tmp");
     wd_test_ok(wd_file_write(path, "part", 4, &err), &err);
-    wd_test_ok(wd_convert_to_diffusers(folder, file, NULL, NULL, NULL, &err), &err);
+    wd_test_ok(wd_convert_to_diffusers(folder, file, NULL, NULL, NULL, false, &err), &err);
     below(path, "older/diffusion_pytorch_model.safetensors"); /* the written file itself as input */
-    wd_test_refused(wd_convert_to_diffusers(folder, path, NULL, NULL, NULL, &err), &err,
+    wd_test_refused(wd_convert_to_diffusers(folder, path, NULL, NULL, NULL, false, &err), &err,
                     WD_INVALID_ARGUMENT, "older/config.json: is there already");
     wd_test_ok(wd_file_hash(hash[1], file, &err), &err);
     assert_string_equal(hash[0], hash[1]);
@@ -263,7 +263,7 @@ static void heads_of_another_width(void **state)
     wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
     wd_test_ok(wd_dit_file_read(&file, set, &err), &err);
     assert_true(!file.heads_known && !file.config.cross_attn_norm);
-    wd_test_refused(wd_convert_to_diffusers(folder, path, NULL, NULL, NULL, &err), &err,
+    wd_test_refused(wd_convert_to_diffusers(folder, path, NULL, NULL, NULL, false, &err), &err,
                     WD_UNSUPPORTED, "number of heads");
     char beside[WD_PATH_MAX];
     json_t *json = wd_dit_config_json(&config);

@@ -156,12 +156,14 @@ wd_status wd_dit_file_read(wd_dit_file *out, const wd_safetensors *set, wd_err *
                            "%s: tensor \"%s\" belongs to %s; expected a text-to-video model",
                            e->file, e->name, architecture);
     }
+    char hint[2 * WD_PATH_MAX];
     if (!wd_dit_file_detect(&file, set))
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: no Wan transformer: expected tensors \"patch_embedding.weight\" and "
                        "\"scale_shift_table\" (diffusers' names) or \"head.modulation\" (the "
-                       "original's)",
-                       wd_safetensors_at(set, 0)->file);
+                       "original's)%s",
+                       wd_safetensors_at(set, 0)->file,
+                       wd_naming_hint(hint, sizeof hint, set, WD_COMPONENT_TRANSFORMER));
     WD_TRY(read_config(&file, err));
     WD_TRY(check_tensors(&file, err));
     *out = file;

@@ -7,6 +7,7 @@
 #include "core/memory.h"
 #include "io/json.h"
 #include "wan/dit_file.h"
+#include "wan/extra.h"
 #include "wan/part.h"
 #include "wan/pipeline.h"
 #include "wan/umt5_table.h"
@@ -203,17 +204,6 @@ static wd_status put_tensors(json_t *tree, const wd_safetensors *set, wd_err *er
     return put_weights(tree, set, NULL, WD_COMPONENT_COUNT, err);
 }
 
-/* Whether the file is a shard: "...-00001-of-00014.safetensors". */
-static bool is_shard(const char *path)
-{
-    enum { TAIL = sizeof "-00001-of-00014.safetensors" - 1 };
-    const size_t length = strlen(path);
-    int end = 0;
-    if (length < TAIL) return false;
-    sscanf(path + length - TAIL, "-%*5d-of-%*5d.safetensors%n", &end);
-    return end == TAIL;
-}
-
 /* ---- a file of one component ---- */
 
 static const struct {
@@ -232,12 +222,13 @@ static wd_status detect(wd_component *out, const char *path, wd_err *err)
     wd_safetensors *set;
     wd_naming naming;
     *out = WD_COMPONENT_COUNT;
-    if (is_shard(path)) return WD_OK;
+    if (wd_safetensors_is_shard(path)) return WD_OK;
     WD_TRY(wd_safetensors_open(&set, path, err));
-    for (int i = 0; i < 3 && *out == WD_COMPONENT_COUNT; i++)
+    const wd_status status = wd_naming_unwrap(set, err);
+    for (int i = 0; i < 3 && status == WD_OK && *out == WD_COMPONENT_COUNT; i++)
         if (wd_naming_detect(&naming, set, order[i], NULL)) *out = order[i];
     wd_safetensors_close(set);
-    return WD_OK;
+    return status;
 }
 
 /* The file's configuration, naming and table, which is the caller's to wd_pipeline_table_close. */
@@ -285,6 +276,8 @@ static wd_status put_part(json_t *tree, wd_safetensors *set, wd_component c, wd_
                                                  : "diffusers"),
                    err));
     WD_TRY_OUT(put(tree, "prefix", json_string(naming.prefix), err));
+    /* a file by itself is only described */
+    WD_TRY_OUT(wd_extra_check(set, &table, &naming, c, true, err));
     WD_TRY_OUT(wd_naming_apply(&naming, set, &table, err));
     WD_TRY_OUT(wd_part_check(set, &table, err));
     status = put_weights(to, set, &table, c, err);

@@ -5,6 +5,7 @@
 
 #include "core/append.h"
 #include "core/memory.h"
+#include "core/plain.h"
 #include "core/page.h"
 #include "core/require.h"
 #include "core/tensor.h"
@@ -132,7 +133,7 @@ static void say_config(wd_page *p, const char *component, const json_t *config)
     json_object_foreach((json_t *)config, key, value)
     {
         if (key[0] == '_' || json_is_object(value)) continue;
-        const size_t n = wd_append(item, sizeof item, 0, "%.60s %s", key,
+        const size_t n = wd_append(item, sizeof item, 0, "%.*s %s", WD_PLAIN(key, 60),
                                    wd_json_show(shown, sizeof shown, value));
         column += n + 2;
         wd_page_say(p, "%s%s", column > COLUMNS ? "\n  " : ", ", item);

@@ -2,6 +2,7 @@
 #include "wan/lora.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +12,17 @@
 #include "dev/codec/values.h"
 #include "io/safetensors_key.h"
 #include "wan/lora_name.h"
+#include "wan/lora_scale.h"
+
+enum { RANK_ALWAYS = 1024 };
 
 _Static_assert((int)WD_LORA_KEY_MAX == WD_SAFETENSORS_KEY_MAX, "a key of one set");
 
 /* What one file has for one module. */
 typedef struct parts {
     const wd_safetensors_entry *entry[WD_LORA_PARTS];
-    int64_t bias; /* line; -1: none */
+    const wd_lora_module *module; /* as A names it */
+    int64_t bias;                 /* line; -1: none */
 } parts;
 
 /* One file while it is read. */
@@ -27,6 +32,7 @@ typedef struct reading {
     const wd_tensor_table *table;
     const wd_lora_modules *modules;
     parts *parts; /* [table->count], by the line of the module's weight */
+    wd_lora_scales scales;
 } reading;
 
 /* ---- the option ---- */
@@ -51,12 +57,29 @@ static double take_strength(char *path)
     return strength;
 }
 
+/* Whether the comma before `next` was meant as that of a number, as in "file:0,8": digits before it
+ * and behind it, which are no file's name. */
+static bool is_decimal_comma(const char *text, const char *next)
+{
+    char digits[32];
+    const size_t count = strspn(next, "0123456789");
+    if (next == text || !count || count >= sizeof digits || !strchr(",", next[count])) return false;
+    const char *before = next - 1;
+    while (before > text && isdigit((unsigned char)before[-1])) before--;
+    if (before > text && strchr("-+", before[-1])) before--;
+    snprintf(digits, sizeof digits, "%.*s", (int)count, next);
+    return before > text && before[-1] == ':' && !wd_path_exists(digits);
+}
+
 static wd_status parse(wd_loras *l, const char *text, wd_err *err)
 {
     const char *next = text;
     do {
         const size_t length = strcspn(next, ",");
         if (l->count == WD_LORAS_MAX) return refuse_text(text, "more", err);
+        if (is_decimal_comma(text, next))
+            return refuse_text(text, "a number with a comma (a strength has a point, as in 0.8)",
+                               err);
         wd_lora_file *f = &l->file[l->count];
         if (length >= sizeof f->path) return refuse_text(text, "a longer path", err);
         memcpy(f->path, next, length);
@@ -99,6 +122,7 @@ static wd_status collect(reading *r, const wd_safetensors_entry *e, wd_err *err)
                        e->name, wd_dtype_file_name(dtype));
     p->entry[part] = e;
     p->bias = module->bias;
+    if (part == WD_LORA_DOWN) p->module = module;
     return WD_OK;
 }
 
@@ -151,6 +175,20 @@ static wd_status check_factor(const wd_safetensors_entry *e, int64_t first, int6
     return wrong_shape(e, wd_dims_text(expected, sizeof expected, full, dims), err);
 }
 
+/* A file that is sparse on disk may claim any rank. One beyond the sides of the matrix adds nothing
+ * that a lower one could not; small matrices, such as the head of 64 rows, get the rank of all. */
+static wd_status check_rank(const wd_safetensors_entry *e, int64_t rank, int64_t rows,
+                            int64_t columns, wd_err *err)
+{
+    const int64_t side = rows < columns ? rows : columns;
+    const int64_t most = side < RANK_ALWAYS ? RANK_ALWAYS : side;
+    if (rank <= most) return WD_OK;
+    return wd_fail(err, WD_MISMATCH,
+                   "%s: tensor \"%s\" has rank %" PRId64 ", expected at most %" PRId64
+                   " for a matrix of %" PRId64 " x %" PRId64,
+                   e->file, e->name, rank, most, rows, columns);
+}
+
 static wd_status add_product(reading *r, const parts *p, int64_t line, wd_err *err)
 {
     const wd_tensor_spec *spec = &r->table->spec[line];
@@ -169,13 +207,13 @@ static wd_status add_product(reading *r, const parts *p, int64_t line, wd_err *e
     int64_t columns = 1;
     for (int i = 1; i < spec->ndim; i++) columns *= spec->dim[i];
     if (rank < 1 || spec->ndim < 2) return wrong_shape(down, "[rank, columns] of a matrix", err);
+    WD_TRY(check_rank(down, rank, spec->dim[0], columns, err));
     WD_TRY(check_factor(down, rank, columns, spec->dim, spec->ndim, err));
     WD_TRY(check_factor(up, spec->dim[0], rank, NULL, spec->ndim, err));
-    double scale = r->loras->file[r->file].strength, value = 0;
-    if (alpha) {
-        WD_TRY(read_alpha(&value, alpha, err));
-        scale *= value / (double)rank;
-    }
+    double scale = 1, value = 0;
+    if (alpha) WD_TRY(read_alpha(&value, alpha, err));
+    WD_TRY(wd_lora_scale(&scale, &r->scales, p->module->name, rank, alpha, value, err));
+    scale *= r->loras->file[r->file].strength;
     add(r, (wd_lora_change){.line = line,
                             .up = &up->tensor,
                             .down = &down->tensor,
@@ -184,7 +222,7 @@ static wd_status add_product(reading *r, const parts *p, int64_t line, wd_err *e
     return WD_OK;
 }
 
-static wd_status read_file(reading *r, wd_err *err)
+static wd_status read_changes(reading *r, wd_err *err)
 {
     const wd_safetensors *set = r->loras->file[r->file].set;
     memset(r->parts, 0, (size_t)r->table->count * sizeof *r->parts);
@@ -200,7 +238,32 @@ static wd_status read_file(reading *r, wd_err *err)
         if (e[WD_LORA_DIFF]) WD_TRY(add_diff(r, e[WD_LORA_DIFF], i, err));
         if (e[WD_LORA_DIFF_B]) WD_TRY(add_diff(r, e[WD_LORA_DIFF_B], p->bias, err));
     }
-    return WD_OK;
+    return wd_lora_scales_check_used(&r->scales, err);
+}
+
+/* A hash of the factors that tensors do not say, for wd_loras_key; 0: the tensors say all. */
+static uint64_t scales_hash(const reading *r, int64_t first)
+{
+    uint64_t hash = 0;
+    if (!r->scales.count) return 0;
+    for (int64_t i = first; i < r->loras->changes; i++) {
+        const wd_lora_change *c = &r->loras->change[i];
+        uint32_t bits;
+        memcpy(&bits, &c->scale, sizeof bits);
+        hash = (hash ^ bits ^ (uint64_t)c->line << 32) * UINT64_C(0x100000001b3) + 1;
+    }
+    return hash;
+}
+
+static wd_status read_file(reading *r, wd_err *err)
+{
+    wd_lora_file *f = &r->loras->file[r->file];
+    const int64_t first = r->loras->changes;
+    WD_TRY(wd_lora_scales_open(&r->scales, f->set, f->path, err));
+    const wd_status status = read_changes(r, err);
+    f->scales_hash = scales_hash(r, first);
+    wd_lora_scales_close(&r->scales);
+    return status;
 }
 
 /* ---- all files ---- */
@@ -254,9 +317,12 @@ void wd_loras_close(wd_loras *loras)
 
 void wd_loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *l, const char *more)
 {
-    char text[2 * WD_LORA_KEY_MAX + 32];
+    char text[2 * WD_LORA_KEY_MAX + 64], scales[32] = "";
     for (int i = 0; i < l->count; i++) {
-        snprintf(text, sizeof text, "%s %.17g", i ? out : more, l->file[i].strength);
+        const uint64_t hash = l->file[i].scales_hash;
+        if (hash) snprintf(scales, sizeof scales, " scales %" PRIx64, hash);
+        snprintf(text, sizeof text, "%s %.17g%s", i ? out : more, l->file[i].strength,
+                 hash ? scales : "");
         wd_safetensors_key(out, l->file[i].set, text);
     }
 }

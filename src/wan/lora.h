@@ -2,10 +2,10 @@
  *
  *   weight += strength alpha / rank B A, or strength diff       bias += strength diff_b
  *
- * A [rank, columns] and B [rows, rank] are the factors of a product as large as the weight; without
- * alpha it is the rank. Opening a list of files finds what each tensor changes and checks all
- * shapes, so that merging (wan/overlay.h) can only fail for lack of space, or because a value
- * does not fit its dtype. */
+ * A [rank, columns] and B [rows, rank] are the factors of a product as large as the weight; what
+ * alpha / rank is, and where a file says it, wan/lora_scale.h explains. Opening a list of files
+ * finds what each tensor changes and checks all shapes, so that merging (wan/overlay.h) can only
+ * fail for lack of space, or because a value does not fit its dtype. */
 #ifndef WD_WAN_LORA_H
 #define WD_WAN_LORA_H
 
@@ -27,6 +27,7 @@ typedef struct wd_lora_change {
 typedef struct wd_lora_file {
     char path[WD_PATH_MAX];
     double strength;
+    uint64_t scales_hash; /* of factors that are not in the tensors; 0: there are none */
     wd_safetensors *set;
 } wd_lora_file;
 

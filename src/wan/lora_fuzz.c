@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as two LoRA files, for a tiny transformer. What opens is merged, into
- * tensors that can be read. */
+/* Fuzz target: any bytes as two LoRA files, the second one of PEFT, and as the configuration beside
+ * it, for a tiny transformer. What opens is merged, into tensors that can be read. */
 #include "fuzzing.h"
 
 #include "wan/dit_table.h"
@@ -40,7 +40,8 @@ static void look(const wd_safetensors *set)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const char *const names[] = {"a.safetensors", "b.safetensors"};
+    static const char *const names[] = {"a.safetensors", "adapter_model.safetensors",
+                                        "adapter_config.json"};
     static const wd_dit_config config = {.layers = 1,
                                          .heads = 1,
                                          .head_dim = 4,
@@ -65,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         snprintf(list + strlen(list), sizeof list - strlen(list), ":0.5,%s",
                  wd_fuzz_path(names[1]));
     }
-    wd_fuzz_files(names, 2, data, bytes);
+    wd_fuzz_files(names, 3, data, bytes);
     if (wd_safetensors_open(&set, base, &err)) abort();
     const wd_overlay place = {.folder = folder, .dtype = bytes % 2 ? WD_BF16 : WD_F32};
     if (wd_overlay_write(&written, set, list, &table, &place, &err) == WD_OK) {

@@ -8,13 +8,18 @@
 #include "core/memory.h"
 #include "wan/names.h"
 
-enum { SPELLINGS = 4 };
+enum { SPELLINGS = 4, KEY_MAX = 2 * WD_TENSOR_NAME_MAX };
 
-/* In front of modules: of diffusers, PEFT, ComfyUI, kohya and musubi, LyCORIS. */
+/* In front of modules: of DDP, PEFT, DiffSynth, ComfyUI, diffusers, VideoX-Fun (two underscores),
+ * kohya and musubi, LyCORIS. */
 static const char *const prefixes[] = {
-    "base_model.model.", "model.diffusion_model.", "diffusion_model.", "transformer.", "lora_unet_",
+    "module.",          "base_model.model.", "pipe.dit.",   "model.diffusion_model.",
+    "diffusion_model.", "transformer.",      "lora_unet__", "lora_unet_",
     "lycoris_",
 };
+
+/* What torch.compile puts before the names within a module that it has compiled. */
+static const char compiled[] = "_orig_mod.";
 
 static const struct {
     const char *text;
@@ -25,7 +30,7 @@ static const struct {
     {".lora_B.weight", WD_LORA_UP},      {".lora_B.default.weight", WD_LORA_UP},
     {".lora_up.weight", WD_LORA_UP},     {".lora.up.weight", WD_LORA_UP},
     {".alpha", WD_LORA_ALPHA},           {".diff", WD_LORA_DIFF},
-    {".diff_b", WD_LORA_DIFF_B},
+    {".diff_b", WD_LORA_DIFF_B},         {".diff_m", WD_LORA_DIFF},
 };
 
 /* Parts of keys that say what cannot be merged into a text-to-video transformer. */
@@ -146,6 +151,35 @@ void wd_lora_modules_close(wd_lora_modules *modules)
 
 /* ---- keys ---- */
 
+/* The key without the marks of torch.compile; NULL: it is longer than any name. */
+static const char *without_marks(char out[KEY_MAX], const char *key)
+{
+    size_t used = 0;
+    while (*key) {
+        if (!strncmp(key, compiled, sizeof compiled - 1)) {
+            key += sizeof compiled - 1;
+            continue;
+        }
+        if (used + 1 == KEY_MAX) return NULL;
+        out[used++] = *key++;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+/* LightX2V writes the change of "blocks.0.modulation" as "blocks.0.diff_m". */
+static const wd_lora_module *find_modulation(const wd_lora_modules *modules, const char *name)
+{
+    static const char *const ends[] = {".modulation", "_modulation"};
+    char full[WD_TENSOR_NAME_MAX + 16];
+    const wd_lora_module *found = NULL;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends && !found; i++) {
+        snprintf(full, sizeof full, "%s%s", name, ends[i]);
+        found = find(modules, full);
+    }
+    return found;
+}
+
 static const char *skip_prefixes(const char *key)
 {
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
@@ -159,7 +193,8 @@ wd_status wd_lora_resolve(const wd_lora_module **module, wd_lora_part *part,
                           const wd_lora_modules *modules, const char *key, const char *where,
                           wd_err *err)
 {
-    char name[WD_TENSOR_NAME_MAX];
+    char name[WD_TENSOR_NAME_MAX], clean[KEY_MAX];
+    const char *own = without_marks(clean, key), *suffix = "";
     bool known = false;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strstr(key, others[i].part))
@@ -167,17 +202,18 @@ wd_status wd_lora_resolve(const wd_lora_module **module, wd_lora_part *part,
                            "%s: tensor \"%s\" belongs to %s; expected a LoRA for the transformer "
                            "of a text-to-video model",
                            where, key, others[i].what);
-    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && !known; i++) {
-        known = cut(name, skip_prefixes(key), suffixes[i].text);
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && !known && own; i++) {
+        suffix = suffixes[i].text;
+        known = cut(name, skip_prefixes(own), suffix);
         *part = suffixes[i].part;
     }
     if (!known)
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: tensor \"%s\" is no part of a LoRA that is known: expected a name that "
                        "ends with lora_A.weight and lora_B.weight, lora_down.weight and "
-                       "lora_up.weight, alpha, diff or diff_b",
+                       "lora_up.weight, alpha, diff, diff_b or diff_m",
                        where, key);
-    *module = find(modules, name);
+    *module = strcmp(suffix, ".diff_m") ? find(modules, name) : find_modulation(modules, name);
     if (*module) return WD_OK;
     return wd_fail(err, WD_MISMATCH,
                    "%s: tensor \"%s\": this transformer has no module \"%s\"; expected names such "

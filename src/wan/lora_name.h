@@ -13,7 +13,7 @@ typedef enum wd_lora_part {
     WD_LORA_DOWN,   /* A [rank, columns], "lora_A.weight" or "lora_down.weight" */
     WD_LORA_UP,     /* B [rows, rank], "lora_B.weight" or "lora_up.weight" */
     WD_LORA_ALPHA,  /* a scalar: the product is scaled by alpha / rank */
-    WD_LORA_DIFF,   /* what is added to the weight */
+    WD_LORA_DIFF,   /* what is added to the weight, or, as "diff_m", to the modulation */
     WD_LORA_DIFF_B, /* what is added to the bias */
     WD_LORA_PARTS
 } wd_lora_part;

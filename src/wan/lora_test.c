@@ -61,6 +61,44 @@ static void every_module_has_its_names(void **state)
     }
 }
 
+/* Other trainers' names of what the styles above have. */
+static void names_of_other_trainers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *tensor;
+        wd_lora_part part;
+    } cases[] = {
+        {"lora_unet__blocks_0_cross_attn_k.lora_down.weight", "blocks.0.attn2.to_k.weight",
+         WD_LORA_DOWN},
+        {"pipe.dit.blocks.1.ffn.0.lora_B.default.weight", "blocks.1.ffn.net.0.proj.weight",
+         WD_LORA_UP},
+        {"module.diffusion_model.blocks.0.self_attn.q.lora_A.weight", "blocks.0.attn1.to_q.weight",
+         WD_LORA_DOWN},
+        {"transformer._orig_mod.blocks.0._orig_mod.attn1.to_q.lora_B.weight",
+         "blocks.0.attn1.to_q.weight", WD_LORA_UP},
+        {"diffusion_model.blocks.1.diff_m", "blocks.1.scale_shift_table", WD_LORA_DIFF},
+        {"diffusion_model.head.diff_m", "scale_shift_table", WD_LORA_DIFF},
+        {"lora_unet_blocks_0.diff_m", "blocks.0.scale_shift_table", WD_LORA_DIFF},
+    };
+    wd_err err;
+    wd_tensor_table table;
+    wd_lora_modules modules;
+    const wd_lora_module *found;
+    wd_lora_part part;
+    wd_test_ok(wd_dit_table_open(&table, &teacher.dit, &err), &err);
+    wd_test_ok(wd_lora_modules_open(&modules, &table, &err), &err);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_test_ok(wd_lora_resolve(&found, &part, &modules, cases[i].key, "x", &err), &err);
+        assert_string_equal(table.spec[found->weight].name, cases[i].tensor);
+        assert_int_equal(part, cases[i].part);
+    }
+    wd_test_refused(wd_lora_resolve(&found, &part, &modules, "blocks.0.ffn.diff_m", "x", &err),
+                    &err, WD_MISMATCH, "no module \"blocks.0.ffn\"");
+    wd_lora_modules_close(&modules);
+    wd_dit_table_close(&table);
+}
+
 /* ---- merging ---- */
 
 /* The modules that the test changes, and the rank of each change; 0: a diff. */
@@ -365,6 +403,7 @@ static void damaged_files_are_refused(void **state)
         {{A(Q, 2, D), B(Q, D - 1, 2)}, WD_MISMATCH, "expected shape [160, 2], found [159, 2]"},
         {{A(Q, 2, D), B(Q, D, 3)}, WD_MISMATCH, "expected shape [160, 2], found [160, 3]"},
         {{A(Q, 0, D), B(Q, D, 0)}, WD_MISMATCH, "found [0, 160]"},
+        {{A(Q, 1025, D), B(Q, D, 1025)}, WD_MISMATCH, "rank 1025, expected at most 1024"},
         {{{"diffusion_model." Q ".lora_down.weight", 1, {D}, 0}, B(Q, D, 2)}, WD_MISMATCH, "[160]"},
         {{A(Q, 2, D), B(Q, D, 2), {"diffusion_model." Q ".alpha", 0, {0}, NAN}},
          WD_BAD_FORMAT,
@@ -435,6 +474,8 @@ static void bad_lists_are_refused(void **state)
         {many, WD_INVALID_ARGUMENT, "found more"},
         {"no-such-file:0.5", WD_NOT_FOUND, "no-such-file"},
         {"no-such-file:half", WD_NOT_FOUND, "no-such-file:half"},
+        {"no-such-file:0,8", WD_INVALID_ARGUMENT, "a number with a comma"},
+        {"a:1,no-such-file:-1,25,b", WD_INVALID_ARGUMENT, "a number with a comma"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const wd_pipeline_parts parts = {.lora = {cases[i].text}};
@@ -503,6 +544,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_module_has_its_names),
+        cmocka_unit_test(names_of_other_trainers),
         cmocka_unit_test(merged_weights_follow_the_formula),
         cmocka_unit_test(merged_weights_are_rounded_once),
         cmocka_unit_test(plans_need_no_data),

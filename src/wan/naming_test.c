@@ -172,12 +172,97 @@ static void a_set_under_other_names(void **state)
     wd_safetensors_close(set);
 }
 
+static const char *in_folder(const char *name)
+{
+    static char path[WD_PATH_MAX];
+    wd_err err;
+    wd_test_ok(wd_path_join(path, wd_test_folder(), name, &err), &err);
+    return path;
+}
+
+/* A file of tensors of one float each. */
+static wd_safetensors *open_names(const char *const *names, int count)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    static const float zeros[4];
+    const char *path = in_folder("trained.safetensors");
+    wd_safetensors_item items[4];
+    wd_safetensors_writer *writer;
+    wd_safetensors *set;
+    wd_err err;
+    for (int i = 0; i < count; i++) items[i] = (wd_safetensors_item){names[i], WD_F32, 1, {1}};
+    wd_test_ok(wd_safetensors_create(&writer, path, items, count, metadata, &err), &err);
+    wd_test_ok(wd_safetensors_put(writer, zeros, (size_t)count * sizeof *zeros, &err), &err);
+    wd_test_ok(wd_safetensors_finish(writer, &err), &err);
+    wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+    return set;
+}
+
+/* What trainers put before and between the names of a whole checkpoint, in either naming. */
+static void prefixes_of_trainers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *inner; /* in front of all names, and of "attn1" and "self_attn" */
+        const char *prefix;         /* that is found */
+    } cases[] = {
+        {"_orig_mod.", "", ""},
+        {"module.", "", "module."},
+        {"module._orig_mod.", "", "module."},
+        {"ema.", "", "ema."},
+        {"model.", "", "model."},
+        {"pipe.dit.", "", "pipe.dit."},
+        {"a.b.c.d.", "", "a.b.c.d."},
+        {"", "_orig_mod.", ""},
+        {"_fsdp_wrapped_module.", "_fsdp_wrapped_module._checkpoint_wrapped_module.", ""},
+    };
+    static const char *const names[2][3] = {
+        {"blocks.0.%sattn1.to_q.weight", "patch_embedding.weight", "scale_shift_table"},
+        {"blocks.0.%sself_attn.q.weight", "patch_embedding.weight", "head.modulation"},
+    };
+    wd_err err;
+    wd_naming naming;
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        char name[3][256], inner[256];
+        const char *list[3];
+        for (int k = 0; k < 3; k++) {
+            snprintf(inner, sizeof inner, names[i % 2][k], cases[i / 2].inner);
+            snprintf(name[k], sizeof name[k], "%s%s", cases[i / 2].before, inner);
+            list[k] = name[k];
+        }
+        wd_safetensors *set = open_names(list, 3);
+        wd_test_ok(wd_naming_unwrap(set, &err), &err);
+        assert_true(wd_naming_detect(&naming, set, WD_COMPONENT_TRANSFORMER, NULL));
+        assert_string_equal(naming.prefix, cases[i / 2].prefix);
+        assert_int_equal(naming.original, i % 2);
+        assert_non_null(wd_naming_find(&naming, set, "blocks.0.attn1.to_q.weight"));
+        wd_safetensors_close(set);
+    }
+}
+
+/* A prefix that only some tensors have is named, not taken off. */
+static void a_prefix_of_some(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"critic.patch_embedding.weight",
+                                        "ema.patch_embedding.weight", "ema.scale_shift_table"};
+    wd_naming naming;
+    wd_safetensors *set = open_names(names, 3);
+    char hint[512];
+    assert_false(wd_naming_detect(&naming, set, WD_COMPONENT_TRANSFORMER, NULL));
+    wd_naming_hint(hint, sizeof hint, set, WD_COMPONENT_TRANSFORMER);
+    assert_non_null(strstr(hint, "\"ema.scale_shift_table\""));
+    wd_naming_hint(hint, sizeof hint, set, WD_COMPONENT_VAE);
+    assert_string_equal(hint, "");
+    wd_safetensors_close(set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_different),
-        cmocka_unit_test(known_pairs),
-        cmocka_unit_test(a_set_under_other_names),
+        cmocka_unit_test(names_are_different),     cmocka_unit_test(known_pairs),
+        cmocka_unit_test(a_set_under_other_names), cmocka_unit_test(prefixes_of_trainers),
+        cmocka_unit_test(a_prefix_of_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

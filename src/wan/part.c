@@ -77,6 +77,11 @@ static wd_status open_set(wd_safetensors **out, const char *path, wd_component c
     if (wd_path_is_folder(path))
         return wd_safetensors_open_stem(out, path, text ? "model" : "diffusion_pytorch_model", err);
     WD_TRY(refuse_other_formats(path, component, err));
+    if (wd_safetensors_is_shard(path))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s: is one shard of several: give their index, the file that ends with "
+                       ".safetensors.index.json beside them, or their folder",
+                       path);
     return wd_safetensors_open(out, path, err);
 }
 
@@ -105,6 +110,7 @@ wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component comp
     wd_status status;
     WD_TRY(open_set(&set, path, component, err));
     WD_TRY_OUT(check_architecture(set, path, component, err));
+    WD_TRY_OUT(wd_naming_unwrap(set, err));
     WD_TRY_OUT(wd_safetensors_pair_scales(set, err));
     if (!wd_safetensors_count(set))
         WD_TRY_OUT(wd_fail(err, WD_UNSUPPORTED, "%s: has no tensors; expected those of a %s", path,
@@ -153,13 +159,15 @@ static const char *where_is(const wd_safetensors *set)
     return wd_safetensors_at(set, 0)->file;
 }
 
-static wd_status not_of(const wd_safetensors *set, const char *what, const char *diffusers,
-                        const char *original, wd_err *err)
+static wd_status not_of(const wd_safetensors *set, wd_component component, const char *what,
+                        const char *diffusers, const char *original, wd_err *err)
 {
+    char hint[2 * WD_PATH_MAX];
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s: no %s: expected tensors such as \"%s\" (diffusers' names) or \"%s\" (the "
-                   "original's)",
-                   where_is(set), what, diffusers, original);
+                   "original's)%s",
+                   where_is(set), what, diffusers, original,
+                   wd_naming_hint(hint, sizeof hint, set, component));
 }
 
 /* Extent `i` of a tensor that must have `ndim` of them. */
@@ -232,8 +240,8 @@ wd_status wd_part_umt5_config(wd_umt5_config *out, const wd_safetensors *set, wd
     char path[WD_PATH_MAX];
     json_t *json;
     if (!wd_naming_detect(&naming, set, WD_COMPONENT_TEXT_ENCODER, NULL))
-        return not_of(set, "UMT5 text encoder", "encoder.final_layer_norm.weight", "norm.weight",
-                      err);
+        return not_of(set, WD_COMPONENT_TEXT_ENCODER, "UMT5 text encoder",
+                      "encoder.final_layer_norm.weight", "norm.weight", err);
     WD_TRY(find_config(&json, path, set, "model_type", "umt5", err));
     if (!json) {
         WD_TRY(umt5_of_shapes(&shapes, set, &naming, err));
@@ -259,8 +267,8 @@ wd_status wd_part_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_e
         return status;
     }
     if (!wd_naming_detect(&naming, set, WD_COMPONENT_VAE, NULL))
-        return not_of(set, "Wan VAE", "decoder.conv_in.weight", "decoder.middle.0.residual.0.gamma",
-                      err);
+        return not_of(set, WD_COMPONENT_VAE, "Wan VAE", "decoder.conv_in.weight",
+                      "decoder.middle.0.residual.0.gamma", err);
     WD_TRY(extent(&channels, &naming, set, "post_quant_conv.bias", 1, 0, err));
     if (wd_preset_vae(out, channels, err) == WD_OK) return WD_OK;
     return wd_fail(err, WD_UNSUPPORTED,

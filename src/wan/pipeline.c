@@ -8,12 +8,15 @@
 
 #include "core/append.h"
 #include "core/log.h"
+#include "core/plain.h"
+#include "io/hub.h"
 #include "io/json.h"
+#include "wan/config_read.h"
 #include "wan/pipeline_card.h"
 #include "wan/pipeline_impl.h"
 #include "wan/preset.h"
 
-enum { SIZE_MULTIPLE_DEFAULT = 8 };
+enum { SIZE_MULTIPLE_DEFAULT = 8, CLASS_MAX = 63 };
 
 static const struct {
     const char *folder, *config;
@@ -67,8 +70,9 @@ static wd_status read_listed(wd_pipeline *p, wd_component c, const json_t *index
     for (int i = 0; i < 2; i++)
         known = known || (components[c].classes[i] && !strcmp(text, components[c].classes[i]));
     if (!known)
-        return wd_fail(err, WD_UNSUPPORTED, "%s: \"%s\": expected %s, found %.60s", where,
-                       components[c].folder, components[c].classes[0], text);
+        return wd_fail(err, WD_UNSUPPORTED, "%s: \"%s\": expected %s, found %.*s%s", where,
+                       components[c].folder, components[c].classes[0], WD_PLAIN(text, 60),
+                       wd_config_class_hint(text));
     snprintf(p->class_name[c], sizeof p->class_name[c], "%s", text);
     p->listed[c] = true;
     return WD_OK;
@@ -85,15 +89,16 @@ static wd_status read_index(wd_pipeline *p, const char *where, wd_err *err)
     WD_TRY_OUT(wd_json_text(&name, r, "_class_name", WD_JSON_REQUIRED, err));
     if (strcmp(name, "WanPipeline")) {
         status = wd_fail(err, WD_UNSUPPORTED,
-                         "%s: expected a WanPipeline (text to video), found a %.60s", where, name);
+                         "%s: expected a WanPipeline (text to video), found a %.*s%s", where,
+                         WD_PLAIN(name, 60), wd_config_class_hint(name));
         goto out;
     }
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         const json_t *class = json_array_get(json_object_get(index, foreign[i]), 1);
         if (!json_is_string(class)) continue;
         status = wd_fail(err, WD_UNSUPPORTED,
-                         "%s: has an \"%s\" (%.60s): image-to-video models are not supported",
-                         where, foreign[i], json_string_value(class));
+                         "%s: has an \"%s\" (%.*s): image-to-video models are not supported", where,
+                         foreign[i], WD_PLAIN(json_string_value(class), 60));
         goto out;
     }
     for (int c = 0; c < WD_COMPONENT_COUNT; c++)
@@ -124,7 +129,8 @@ static void take_class(wd_pipeline *p, wd_component c, const json_t *json)
     if (!name) name = json_array_get(json_object_get(json, "architectures"), 0);
     if (!name) name = json_object_get(json, "tokenizer_class");
     if (json_is_string(name) && !p->class_name[c][0])
-        snprintf(p->class_name[c], sizeof p->class_name[c], "%s", json_string_value(name));
+        snprintf(p->class_name[c], sizeof p->class_name[c], "%.*s",
+                 WD_PLAIN(json_string_value(name), CLASS_MAX));
 }
 
 /* Names the first key in which an expert's configuration differs from that of the other one. */
@@ -334,12 +340,16 @@ wd_status wd_pipeline_require(const wd_pipeline *p, wd_component component, wd_e
                              components[c].folder);
     }
     const bool scheduler = component == WD_COMPONENT_SCHEDULER;
+    char advice[WD_PATH_MAX], file[64];
     if (!scheduler && wd_path_exists(p->path) && !wd_path_is_folder(p->path))
         return refuse_not_given(p, component, there, err);
-    return wd_fail(err, WD_NOT_FOUND, "%s: has no %s/%s%s; there is: %s%s%s", p->path,
+    snprintf(file, sizeof file, "%s/%s", components[component].folder,
+             components[component].config);
+    return wd_fail(err, WD_NOT_FOUND, "%s: has no %s/%s%s%s; there is: %s%s%s", p->path,
                    components[component].folder, components[component].config,
                    p->listed[component] ? " (model_index.json names it: an incomplete download?)"
                                         : "",
+                   p->listed[component] ? wd_hub_advice(advice, sizeof advice, p->path, file) : "",
                    there[0] ? there : "nothing",
                    scheduler ? ". For single files --teacher_preset says what the scheduler is"
                              : ". One that lies elsewhere is given as --",

@@ -27,6 +27,7 @@ typedef struct wd_pipeline_parts {
     const char *part[WD_COMPONENT_COUNT]; /* files or folders; of a scheduler always NULL */
     const char *preset;                   /* says what no file does: see wd_preset_complete */
     const char *lora[2];                  /* LoRAs of each expert: see wd_loras_open */
+    bool ignores_unknown; /* tensors that no Wan model has are left out: see wd_extra_check */
 } wd_pipeline_parts;
 
 typedef struct wd_pipeline {
@@ -56,6 +57,7 @@ typedef struct wd_pipeline {
     int64_t text_tokens;         /* default text length: trained_text_tokens, else the tokenizer's
                                   * model_max_length, at most 512 */
     int64_t trained_text_tokens; /* with which a student of this program was trained; 0: unknown */
+    bool ignores_unknown;        /* see wd_pipeline_parts */
     const char *lora[2];         /* LoRAs that are merged into each expert; borrowed; NULL: none */
     wd_overlay overlay;          /* where their results lie, and what is quantised: see
                                   * wd_pipeline_make_overlay */
@@ -83,10 +85,10 @@ wd_status wd_pipeline_table_open(wd_tensor_table *out, const wd_pipeline *pipeli
 void wd_pipeline_table_close(wd_tensor_table *table, wd_component component);
 
 /* Maps a component's weights. A missing tensor, another shape or another dtype than the tensor
- * table has is an error. Tensors that the table lacks are an error if they belong to another
- * architecture (image embedder, VACE, added k/v projections), else a warning in the log. The caller
- * closes *out. Tensors that LoRAs change, or that are quantised, have no data until
- * wd_pipeline_make_overlay has been called. */
+ * table has is an error. Tensors that the table lacks are an error, too, or, where the pipeline
+ * ignores them, a warning in the log: see wd_extra_check. The caller closes *out. Tensors that
+ * LoRAs change, or that are quantised, have no data until wd_pipeline_make_overlay has been called.
+ */
 wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipeline,
                                    wd_component component, wd_err *err);
 

@@ -198,6 +198,7 @@ wd_status wd_pipeline_open_parts(wd_pipeline *out, const char *name, const wd_pi
     WD_TRY(wd_alloc(&block, 1, sizeof(wd_pipeline), "a pipeline", err));
     wd_pipeline *p = block;
     p->text_tokens = WD_PIPELINE_TEXT_TOKENS_MAX;
+    p->ignores_unknown = parts->ignores_unknown;
     const wd_status status = open_all(p, name, parts, err);
     if (status == WD_OK) *out = *p;
     wd_free(p);

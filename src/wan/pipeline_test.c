@@ -149,7 +149,11 @@ static void refuses_other_pipelines(void **state)
         {"{}", WD_BAD_FORMAT, "\"_class_name\" is missing"},
         {"{\"_class_name\":\"WanImageToVideoPipeline\"}", WD_UNSUPPORTED,
          "WanImageToVideoPipeline"},
-        {"{\"_class_name\":\"WanVACEPipeline\"}", WD_UNSUPPORTED, "WanVACEPipeline"},
+        {"{\"_class_name\":\"WanVACEPipeline\"}", WD_UNSUPPORTED,
+         "WanVACEPipeline (VACE, video editing): take"},
+        {"{\"_class_name\":\"WanDMDPipeline\"}", WD_UNSUPPORTED,
+         "--transformer FOLDER/transformer"},
+        {"{\"_class_name\":\"Wan\\u000aforged\"}", WD_UNSUPPORTED, "found a Wan"},
         {"{\"_class_name\":\"FluxPipeline\"}", WD_UNSUPPORTED, "FluxPipeline"},
         {INDEX("\"transformer\":[\"diffusers\",\"WanVACETransformer3DModel\"]"), WD_UNSUPPORTED,
          "WanVACETransformer3DModel"},
@@ -174,6 +178,7 @@ static void refuses_other_pipelines(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wd_test_write(root, "model_index.json", cases[i].index);
         wd_test_refused(wd_pipeline_open(&p, root, &err), &err, cases[i].status, cases[i].named);
+        assert_null(strstr(err.message, "forged"));
     }
     wd_test_write(root, "model_index.json", INDEX("\"vae\":[\"diffusers\",\"AutoencoderKLWan\"]"));
     wd_test_ok(wd_pipeline_open(&p, root, &err), &err);
@@ -257,6 +262,30 @@ static void refuses_wrong_weights(void **state)
         assert_non_null(strstr(err.message, foreign[i].name));
     }
     table.spec[table.count - 1] = last;
+    wd_tensor_table longer = {.spec = calloc((size_t)table.count + 2, sizeof *table.spec),
+                              .count = table.count + 2};
+    memcpy(longer.spec, table.spec, (size_t)table.count * sizeof *table.spec);
+    for (int i = 0; i < 2; i++) {
+        wd_tensor_spec *more = &longer.spec[table.count + i];
+        *more = (wd_tensor_spec){.ndim = 1, .dim = {4}};
+        snprintf(more->name, sizeof more->name,
+                 i ? "rope.freqs_cos" : "blocks.0.to_gate_compress.bias");
+    }
+    wd_test_sparse_set(folder, stem, &longer, 1, WD_BF16, NULL);
+    wd_test_refused(wd_pipeline_open_weights(&set, &p, c, &err), &err, WD_MISMATCH,
+                    "has 1 tensors that no transformer of Wan has, the first is "
+                    "\"blocks.0.to_gate_compress.bias\"");
+    assert_non_null(strstr(err.message, "--ignore_unknown_tensors"));
+    p.ignores_unknown = true;
+    wd_test_ok(wd_pipeline_open_weights(&set, &p, c, &err), &err);
+    wd_safetensors_close(set);
+    p.ignores_unknown = false;
+    longer.count--; /* a buffer is no other model */
+    memcpy(&longer.spec[table.count], &longer.spec[table.count + 1], sizeof *longer.spec);
+    wd_test_sparse_set(folder, stem, &longer, 1, WD_BF16, NULL);
+    wd_test_ok(wd_pipeline_open_weights(&set, &p, c, &err), &err);
+    wd_safetensors_close(set);
+    free(longer.spec);
     wd_test_sparse_set(folder, stem, &table, 1, WD_BF16, NULL);
     wd_test_ok(wd_pipeline_open_weights(&set, &p, c, &err), &err);
     wd_safetensors_close(set);

@@ -1,13 +1,12 @@
 /* Checks of a component's weights against its tensor table: see wd_pipeline_open_weights. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/safetensors_key.h"
 #include "wan/dit_table.h"
-#include "wan/names.h"
+#include "wan/extra.h"
 #include "wan/naming.h"
 #include "wan/part.h"
 #include "wan/pipeline.h"
@@ -36,48 +35,6 @@ void wd_pipeline_table_close(wd_tensor_table *table, wd_component component)
         wd_dit_table_close(table);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Checks the tensors that the table does not have. */
-static wd_status check_extra(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err)
-{
-    const char *first = NULL, *file = NULL;
-    int64_t extra = 0;
-    void *block;
-    WD_TRY(wd_alloc(&block, (size_t)table->count, sizeof(char *), "a list of names", err));
-    const char **names = block;
-    for (int64_t i = 0; i < table->count; i++) names[i] = table->spec[i].name;
-    qsort(names, (size_t)table->count, sizeof *names, by_name);
-    for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
-        const wd_safetensors_entry *e = wd_safetensors_at(set, i);
-        if (bsearch(&e->name, names, (size_t)table->count, sizeof *names, by_name)) continue;
-        if (!strcmp(e->name, "spiece_model")) continue; /* the tokenizer of a text encoder's file */
-        const char *architecture = wd_names_foreign(e->name);
-        if (architecture) {
-            wd_free(block);
-            return wd_fail(err, WD_UNSUPPORTED,
-                           "%s: tensor \"%s\" belongs to %s; expected a text-to-video model",
-                           e->file, e->name, architecture);
-        }
-        if (!extra++) first = e->name, file = e->file;
-    }
-    wd_free(block);
-    if (extra)
-        wd_log_once(WD_LOG_WARNING, "%s: %lld tensors are not used, the first is \"%s\"", file,
-                    (long long)extra, first);
-    return WD_OK;
-}
-
-static wd_status check(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err)
-{
-    WD_TRY(
-        check_extra(set, table, err)); /* first, so that the error names a foreign architecture */
-    return wd_part_check(set, table, err);
-}
-
 /* The LoRAs of a component; NULL: none. */
 static const char *loras_of(const wd_pipeline *p, wd_component c)
 {
@@ -97,14 +54,16 @@ static wd_status open_files(wd_safetensors **out, const wd_pipeline *pipeline,
 {
     char folder[WD_PATH_MAX];
     wd_safetensors *set = NULL;
-    wd_naming naming;
+    wd_naming naming = {.prefix = ""};
     wd_status status;
     bool text = component == WD_COMPONENT_TEXT_ENCODER;
     WD_TRY(wd_pipeline_folder(folder, pipeline, component, err));
     WD_TRY(wd_part_open(&set, folder, component, err));
     if (wd_naming_detect(&naming, set, component, &pipeline->vae))
         WD_TRY_OUT(wd_naming_apply(&naming, set, table, err));
-    WD_TRY_OUT(check(set, table, err));
+    WD_TRY_OUT(wd_extra_check(set, table, &naming, component, pipeline->ignores_unknown, err));
+    WD_TRY_OUT(
+        wd_part_check(set, table, err)); /* later, so that the error names another architecture */
     if (text && !wd_safetensors_find(set, "shared.weight") &&
         !wd_safetensors_find(set, "encoder.embed_tokens.weight")) {
         status =
@@ -132,7 +91,7 @@ wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipe
     WD_TRY_OUT(open_files(&set, pipeline, component, &table, err));
     if (is_changed(pipeline, component)) {
         WD_TRY_OUT(wd_overlay_apply(set, loras, &table, &pipeline->overlay, err));
-        WD_TRY_OUT(check(set, &table, err));
+        WD_TRY_OUT(wd_part_check(set, &table, err));
     }
     *out = set;
     set = NULL;

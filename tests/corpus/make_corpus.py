@@ -312,7 +312,20 @@ def folders():
             style + ".alpha": ("F32", [], struct.pack("<f", 0.5))}),
             b=safetensors({style + ".diff_b": ("F16", [4], bytes(8)),
                            "diffusion_model.blocks.0.modulation.diff": ("F32", [1, 6, 4],
-                                                                       bytes(96))})))
+                                                                       bytes(96))}),
+            c=dumps({"r": 1, "lora_alpha": 2})))
+    product = {"base_model.model.blocks.0.attn1.to_q.lora_" + part + ".weight":
+               ("F32", shape, bytes(16)) for part, shape in (("A", [1, 4]), ("B", [4, 1]))}
+    peft = {"peft_type": "LORA", "r": 1, "lora_alpha": 2, "use_rslora": True, "bias": "none",
+            "rank_pattern": {"^blocks.0": 2}, "alpha_pattern": {"attn1.to_q": 4}}
+    put("wan/lora", "peft", files(
+        a=safetensors(product, {"lora_adapter_metadata":
+                                dumps({"transformer." + k: v for k, v in peft.items()}).decode()}),
+        b=safetensors(product), c=dumps(peft)))
+    put("wan/lora", "kohya_alpha", files(a=safetensors(product, {
+        "ss_network_alpha": "2", "ss_network_dim": "1", "ss_network_module": "networks.lora_wan",
+        "lora_alpha": "2"}), b=safetensors({"blocks.0.diff_m": ("F32", [1, 6, 4], bytes(96))}),
+        c=dumps(peft)))
     put("wan/convert", "shapes", files(a=weights))
     put("wan/convert", "config", files(a=weights, b=dumps(DIT)))
     put("wan/inspect", "component", files(k=dumps(dict(EULER, _class_name="AutoencoderKLWan"))))
