@@ -259,20 +259,22 @@ static wd_status run_case(const prediction_case *c, const wd_pipeline *teacher,
 {
     wd_status status;
     wd_devices devices = {0};
-    wd_strategy_plan plan;
+    wd_strategy_plan *plan = NULL;
     double measured = 0;
     char line[160];
     wd_machine_options o = options_of(teacher, c);
+    WD_TRY_OUT(wd_alloc((void **)&plan, 1, sizeof *plan, "a plan", err));
     WD_TRY_OUT(wd_devices_open(&devices, c->devices, 1, err));
-    WD_TRY_OUT(predict(&plan, &o, &devices, c, err));
-    o.micro_batch = plan.micro_batch;
-    WD_TRY_OUT(measure(&measured, &o, &devices, &plan.placement, err));
+    WD_TRY_OUT(predict(plan, &o, &devices, c, err));
+    o.micro_batch = plan->micro_batch;
+    WD_TRY_OUT(measure(&measured, &o, &devices, &plan->placement, err));
     snprintf(line, sizeof line, "step of %-10s %-17s predicted %6.3f s measured %6.3f s: %5.2f",
-             wd_strategy_name(c->strategy), c->what, plan.step_seconds, measured,
-             measured / plan.step_seconds);
+             wd_strategy_name(c->strategy), c->what, plan->step_seconds, measured,
+             measured / plan->step_seconds);
     bench->print(bench->context, line);
 out:
     wd_devices_close(&devices);
+    wd_free(plan);
     return status;
 }
 

@@ -8,6 +8,7 @@
  * since other programs may use the machine. */
 #include <stdio.h>
 
+#include "core/memory.h"
 #include "bench/rig.h"
 #include "io/file_reader.h"
 
@@ -103,9 +104,9 @@ static wd_status from_disk(wd_bench_context *bench, const wd_bench_teacher *t, w
 /* Opens a teacher in each form and measures it. */
 static wd_status run(wd_bench_context *bench, bool is_large, wd_err *err)
 {
-    wd_bench_teacher t[FORMS];
-    wd_status status = WD_OK;
+    wd_bench_teacher *t;
     int opened = 0;
+    wd_status status = wd_alloc((void **)&t, FORMS, sizeof *t, "teachers", err);
     while (opened < FORMS && status == WD_OK) {
         t[opened] = (wd_bench_teacher){.config = config_of(is_large),
                                        .latent = is_large ? 16 : 4,
@@ -115,6 +116,7 @@ static wd_status run(wd_bench_context *bench, bool is_large, wd_err *err)
     }
     if (status == WD_OK) status = is_large ? in_memory(bench, t, err) : from_disk(bench, t, err);
     for (int f = 0; f < opened; f++) wd_bench_teacher_close(&t[f]);
+    if (opened) wd_free(t);
     return status;
 }
 

@@ -22,7 +22,8 @@ static inline wd_placement wd_test_all_in(const wd_pipeline *pipeline, wd_home h
 static inline bool wd_test_fits(const wd_placement *placement, const wd_teacher_size *size,
                                 const wd_cluster *cluster)
 {
-    const wd_placed_bytes bytes = wd_placement_bytes(placement, size, cluster);
+    wd_placed_bytes bytes;
+    wd_placement_bytes(&bytes, placement, size, cluster);
     for (int d = 0; d < bytes.devices; d++)
         if (wd_placed_peak(&bytes, d) > wd_cluster_at(cluster, d)->bytes) return false;
     return wd_placed_host_peak(&bytes, cluster) <= cluster->host_bytes;

@@ -321,28 +321,32 @@ static wd_status run(char **text, wd_eval_job *j, wd_err *err)
 
 wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
 {
-    wd_eval_job j = {.options = options};
-    WD_TRY(wd_run_open(&j.run, WD_JOB_EVAL, options, options->device, options->num_threads, err));
-    const wd_status status = run(text, &j, err);
-    for (int64_t i = 0; j.states && i <= j.report.steps; i++) wd_free(j.states[i]);
-    for (int64_t i = 0; j.velocities && i < j.report.steps; i++) wd_free(j.velocities[i]);
+    wd_eval_job *j;
+    WD_TRY(wd_alloc((void **)&j, 1, sizeof *j, "a comparison", err));
+    j->options = options;
+    wd_status status =
+        wd_run_open(&j->run, WD_JOB_EVAL, options, options->device, options->num_threads, err);
+    if (status == WD_OK) status = run(text, j, err);
+    for (int64_t i = 0; j->states && i <= j->report.steps; i++) wd_free(j->states[i]);
+    for (int64_t i = 0; j->velocities && i < j->report.steps; i++) wd_free(j->velocities[i]);
     for (int s = 0; s < PICTURES; s++) {
-        wd_free(j.latents[s]);
-        wd_free(j.image[s]);
-        wd_diversity_close(&j.diversity[s]);
+        wd_free(j->latents[s]);
+        wd_free(j->image[s]);
+        wd_diversity_close(&j->diversity[s]);
     }
-    for (int s = 0; s < SIDES; s++) wd_painter_close(j.painter[s]);
-    wd_free(j.velocity);
-    wd_free(j.mean);
-    wd_free(j.by_level);
-    wd_free(j.states);
-    wd_free(j.velocities);
-    wd_free(j.report.velocity_error);
-    wd_schedule_close(&j.schedule);
-    wd_merged_close(&j.merged);
-    wd_prompt_embeds_close(&j.embeds);
-    wd_prompts_close(&j.prompts);
-    json_decref(j.trained);
-    wd_run_close(&j.run);
+    for (int s = 0; s < SIDES; s++) wd_painter_close(j->painter[s]);
+    wd_free(j->velocity);
+    wd_free(j->mean);
+    wd_free(j->by_level);
+    wd_free(j->states);
+    wd_free(j->velocities);
+    wd_free(j->report.velocity_error);
+    wd_schedule_close(&j->schedule);
+    wd_merged_close(&j->merged);
+    wd_prompt_embeds_close(&j->embeds);
+    wd_prompts_close(&j->prompts);
+    json_decref(j->trained);
+    wd_run_close(&j->run);
+    wd_free(j);
     return status;
 }

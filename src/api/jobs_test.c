@@ -140,6 +140,7 @@ static void eval_survives(void **state)
 static void convert_survives(void **state)
 {
     (void)state;
+    snprintf(out, sizeof out, "%s/converted.safetensors", wd_test_folder());
     survives(convert, 20);
 }
 
@@ -153,6 +154,7 @@ static void a_request_to_stop_ends_a_job_and_is_forgotten(void **state)
 {
     (void)state;
     wd_err err;
+    snprintf(out, sizeof out, "%s/out.png", wd_test_folder());
     wd_request_stop();
     wd_test_ok(sample(&err), &err);
     assert_false(wd_stop_requested());

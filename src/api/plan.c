@@ -54,40 +54,55 @@ static wd_status check_svg(const char *path, wd_err *err)
     return wd_file_check_writable(path, "--svg", err);
 }
 
-static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,
-                      wd_devices *devices, wd_err *err)
+/* What is planned for a run. */
+typedef struct planned {
+    wd_memory_plan prompts;
+    wd_train_plan where;
+    wd_teacher_map map;
+} planned;
+
+static wd_status make_plan(planned *p, wd_train_setup *s, wd_devices *devices, wd_err *err)
 {
-    wd_status status = WD_OK;
-    wd_memory_plan prompts = {0};
-    wd_train_plan where = {0};
-    const wd_strategy_plan *all;
-    bool fits;
-    char line[512];
     const bool has_text =
         s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
-    wd_teacher_map map;
-    WD_TRY(check_svg(options->svg, err));
-    WD_TRY(wd_teacher_map_open(&map, s, devices, err));
-    if (has_text) WD_TRY(wd_text_plan(&prompts, s, devices, &map, err));
-    WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &map, &prompts, err));
-    WD_TRY_OUT(wd_train_plan_count_program(&where, s, err));
-    WD_TRY_OUT(wd_planner_all(&all, where.planner, err));
-    const wd_plan_table table = {.plan = &where,
+    WD_TRY(wd_teacher_map_open(&p->map, s, devices, err));
+    if (has_text) WD_TRY(wd_text_plan(&p->prompts, s, devices, &p->map, err));
+    WD_TRY(wd_train_plan_open(&p->where, s, devices, &p->map, &p->prompts, err));
+    return wd_train_plan_count_program(&p->where, s, err);
+}
+
+static wd_status say_plan(char **text, const wd_plan_options *options, const wd_train_plan *where,
+                          wd_train_setup *s, wd_err *err)
+{
+    const wd_strategy_plan *all;
+    char line[512];
+    WD_TRY(wd_planner_all(&all, where->planner, err));
+    const wd_plan_table table = {.plan = where,
                                  .setup = s,
                                  .teacher = name_of_teacher(options, s),
                                  .strategy = all,
                                  .best = wd_planner_best(all),
-                                 .shown = &where.chosen,
-                                 .guided_seconds = plan_guided(&where, s)};
-    if (wd_train_plan_merge_line(line, sizeof line, &where, s)) wd_log(WD_LOG_INFO, "%s", line);
-    if (options->svg) WD_TRY_OUT(wd_plan_svg_write(options->svg, &table, err));
-    WD_TRY_OUT(say(text, &table, options->json, err));
-    if (!wd_train_plan_lacks_to_encode(&where)) wd_advice_log(&where, s);
-    fits = table.best->fits && !wd_train_plan_lacks_to_encode(&where);
-    if (!fits)
-        status = wd_fail(err, WD_DOES_NOT_FIT, "plan: nothing fits; the plan says what is missing");
-out:
-    wd_train_plan_close(&where);
+                                 .shown = &where->chosen,
+                                 .guided_seconds = plan_guided(where, s)};
+    if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
+    if (options->svg) WD_TRY(wd_plan_svg_write(options->svg, &table, err));
+    WD_TRY(say(text, &table, options->json, err));
+    const bool lacks = wd_train_plan_lacks_to_encode(where);
+    if (!lacks) wd_advice_log(where, s);
+    if (table.best->fits && !lacks) return WD_OK;
+    return wd_fail(err, WD_DOES_NOT_FIT, "plan: nothing fits; the plan says what is missing");
+}
+
+static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,
+                      wd_devices *devices, wd_err *err)
+{
+    planned *p;
+    WD_TRY(check_svg(options->svg, err));
+    WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
+    wd_status status = make_plan(p, s, devices, err);
+    if (status == WD_OK) status = say_plan(text, options, &p->where, s, err);
+    wd_train_plan_close(&p->where);
+    wd_free(p);
     return status;
 }
 

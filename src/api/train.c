@@ -255,35 +255,42 @@ static void say_simulated(const wd_devices *d)
                simulated, simulated == 1 ? "" : "s", simulated == 1 ? "it" : "them");
 }
 
+/* What a run is planned to do. */
+typedef struct planned {
+    wd_memory_plan memory;
+    wd_train_plan where;
+    wd_teacher_map map;
+} planned;
+
 static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devices,
                        wd_memory_witness *witness, wd_err *err)
 {
     wd_status status;
-    wd_memory_plan plan;
-    wd_train_plan where = {0};
-    wd_teacher_map map;
+    planned *p = NULL;
     wd_host_meter *meter = NULL;
     if (s->options.profile_memory)
         WD_TRY_OUT(wd_host_meter_open(&meter, s->trainer.machine.comm->host_ranks, err));
-    WD_TRY_OUT(wd_teacher_map_open(&map, s, devices, err));
-    WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
+    WD_TRY_OUT(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
+    WD_TRY_OUT(wd_teacher_map_open(&p->map, s, devices, err));
+    WD_TRY_OUT(make_plan(&p->memory, &p->where, s, devices, &p->map, err));
     if (s->trainer.machine.comm->rank == 0)
         WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));
     s->trainer.ready_output = ready_output;
-    s->trainer.output_context = &(output_files){s, &plan, &where};
+    s->trainer.output_context = &(output_files){s, &p->memory, &p->where};
     wd_memory_witness_begin(witness);
-    status = run_planned(out, s, &where, &map, err);
+    status = run_planned(out, s, &p->where, &p->map, err);
     wd_on_shortage(NULL, NULL);
-    if (status == WD_OUT_OF_MEMORY) wd_suggestions_report(&where, s, witness, err);
+    if (status == WD_OUT_OF_MEMORY) wd_suggestions_report(&p->where, s, witness, err);
     if (status != WD_OK) goto out;
     if (meter) {
         const size_t most = wd_host_meter_peak(meter), before = s->bytes_before;
-        wd_memory_report_measured(&plan, devices, most > before ? most - before : 0);
+        wd_memory_report_measured(&p->memory, devices, most > before ? most - before : 0);
         status = wd_traffic_report(s->trainer.machine.comm, err);
     }
 out:
     wd_host_meter_close(meter);
-    wd_train_plan_close(&where);
+    if (p) wd_train_plan_close(&p->where);
+    wd_free(p);
     return status;
 }
 

@@ -17,8 +17,9 @@ enum {
     LANES = 32,      /* partial sums of a row or run */
     SUM_RUN = 1024,  /* elements of a run */
     CHUNK_ROWS = 32, /* rows of a group */
-    ROW_MAX = 8192   /* the widest row that is summed so: on a processor wider rows use the plain C
-                        version, which sums in double */
+    ROW_MAX = 5120 /* the widest row that is summed so, that of the 14B models: on a processor wider
+                      rows use the plain C version, which sums in double. Buffers of three rows
+                      are on the stack */
 };
 
 /* Chunks of an array. */

@@ -279,7 +279,8 @@ static void check_planner(const size_t planned[ACCELERATORS], const wd_machine_o
             wd_sweep_need_of(&to->need, &sweep, devices->device[d], wd_device_open_dry, &err),
             &err);
     }
-    const wd_placed_bytes bytes = wd_placement_bytes(p, &size, &cluster);
+    wd_placed_bytes bytes;
+    wd_placement_bytes(&bytes, p, &size, &cluster);
     for (int d = 0; d < ACCELERATORS; d++) assert_int_equal(wd_placed_peak(&bytes, d), planned[d]);
 }
 

@@ -91,25 +91,23 @@ static wd_placed_device device_bytes(wd_placed_host *host, const wd_placement *p
     return to;
 }
 
-wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
-                                   const wd_cluster *cluster)
+void wd_placement_bytes(wd_placed_bytes *out, const wd_placement *placement,
+                        const wd_teacher_size *size, const wd_cluster *cluster)
 {
-    wd_placed_bytes bytes;
     wd_sweep_part part[WD_CLUSTER_DEVICES_MAX];
     wd_placed_host host = {0};
-    bytes.devices = placement->each ? cluster->devices : wd_cluster_devices(cluster);
-    bytes.host = host;
-    bytes.host_taken = cluster->host_taken;
-    bytes.mapped = 0;
-    wd_sweep_parts(part, bytes.devices, placement, cluster->batches);
-    for (int d = 0, last = 0; d < bytes.devices; d++) {
+    out->devices = placement->each ? cluster->devices : wd_cluster_devices(cluster);
+    out->host = host;
+    out->host_taken = cluster->host_taken;
+    out->mapped = 0;
+    wd_sweep_parts(part, out->devices, placement, cluster->batches);
+    for (int d = 0, last = 0; d < out->devices; d++) {
         if (wd_cluster_host(cluster, d) != last) host = (wd_placed_host){0};
         last = wd_cluster_host(cluster, d);
-        bytes.device[d] = device_bytes(&host, placement, size, cluster, &part[d], d);
-        bytes.mapped += bytes.device[d].mapped;
-        if (wd_placed_host_total(&host) >= wd_placed_host_total(&bytes.host)) bytes.host = host;
+        out->device[d] = device_bytes(&host, placement, size, cluster, &part[d], d);
+        out->mapped += out->device[d].mapped;
+        if (wd_placed_host_total(&host) >= wd_placed_host_total(&out->host)) out->host = host;
     }
-    return bytes;
 }
 
 size_t wd_placed_total(const wd_placed_device *device)

@@ -41,8 +41,8 @@ typedef struct wd_placed_sizes {
 
 void wd_placed_sizes_add(wd_placed_sizes *sizes, wd_stage_kind kind, const wd_stage_size *stage);
 
-wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
-                                   const wd_cluster *cluster);
+void wd_placement_bytes(wd_placed_bytes *out, const wd_placement *placement,
+                        const wd_teacher_size *size, const wd_cluster *cluster);
 
 /* The bytes that the teacher takes on a device while it is used. */
 size_t wd_placed_total(const wd_placed_device *device);

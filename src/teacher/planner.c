@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/memory.h"
 #include "core/require.h"
@@ -30,6 +31,11 @@ struct wd_planner {
     bool planned[WD_STRATEGY_auto];
     wd_strategy_plan plan[WD_STRATEGY_auto]; /* of the strategies that are planned */
     wd_traffic traffic;                      /* of the plan that was asked for last */
+    /* What planning works on, which is too large for a small stack: plans that compete with the
+     * best one so far, and what the plan under way is made for. */
+    wd_strategy_plan on_processor, smaller, other_cut;
+    wd_cluster cluster;
+    wd_teacher_size size;
 };
 
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err)
@@ -166,7 +172,7 @@ static size_t shortfall(size_t needed, size_t there)
 
 static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const wd_cluster *cluster)
 {
-    plan->bytes = wd_placement_bytes(&plan->placement, size, cluster);
+    wd_placement_bytes(&plan->bytes, &plan->placement, size, cluster);
     plan->fits = true;
     for (int d = 0; d < plan->bytes.devices; d++) {
         plan->missing[d] =
@@ -237,14 +243,17 @@ static int64_t share_of(const wd_planner *p, wd_strategy strategy, int64_t windo
 static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy strategy,
                           int64_t window, int64_t micro, wd_err *err)
 {
-    wd_cluster cluster;
-    wd_teacher_size size;
-    *out = (wd_strategy_plan){.strategy = strategy, .window = window, .micro_batch = micro};
-    WD_TRY(fill(&cluster, &size, p, share_of(p, strategy, window), micro, err));
-    WD_TRY(place(&out->placement, &p->input, strategy, &size, &cluster, err));
-    account(out, &size, &cluster);
-    cluster.uncached = out->uncached;
-    return wd_planner_predict(out, &p->input, &size, &cluster, err);
+    wd_cluster *cluster = &p->cluster;
+    wd_teacher_size *size = &p->size;
+    memset(out, 0, sizeof *out);
+    out->strategy = strategy;
+    out->window = window;
+    out->micro_batch = micro;
+    WD_TRY(fill(cluster, size, p, share_of(p, strategy, window), micro, err));
+    WD_TRY(place(&out->placement, &p->input, strategy, size, cluster, err));
+    account(out, size, cluster);
+    cluster->uncached = out->uncached;
+    return wd_planner_predict(out, &p->input, size, cluster, err);
 }
 
 /* Plans a strategy with this window. What a micro-batch needs decides how stages are placed, and
@@ -252,14 +261,14 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
 static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, wd_strategy strategy,
                              int64_t window, wd_err *err)
 {
-    wd_strategy_plan other;
+    wd_strategy_plan *other = &p->other_cut;
     const int64_t share = share_of(p, strategy, window);
     const int64_t micro = pipelined_micro_batch(&p->input, share);
     WD_TRY(plan_cut(plan, p, strategy, window, efficient_micro_batch(&p->input, share), err));
     if (micro == plan->micro_batch || !may_span(strategy)) return WD_OK;
-    WD_TRY(plan_cut(&other, p, strategy, window, micro, err));
-    if (spans_devices(&other.placement) && improves(&other, plan, is_much_faster(&other, plan)))
-        *plan = other;
+    WD_TRY(plan_cut(other, p, strategy, window, micro, err));
+    if (spans_devices(&other->placement) && improves(other, plan, is_much_faster(other, plan)))
+        *plan = *other;
     return WD_OK;
 }
 
@@ -282,7 +291,8 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
                            wd_err *err)
 {
     const wd_planner_input *in = &planner->input;
-    *out = (wd_strategy_plan){.strategy = strategy};
+    memset(out, 0, sizeof *out);
+    out->strategy = strategy;
     out->objection = wd_strategy_objection(strategy, &in->cluster);
     if (strategy == WD_STRATEGY_custom && !in->custom)
         out->objection = "custom needs --teacher_device_map";
@@ -290,9 +300,9 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
     int64_t window = in->sweep.window_max ? in->sweep.window_max : in->trajectories;
     WD_TRY(plan_window(out, planner, strategy, window, err));
     while (!in->sweep.window_max && window > 1) {
-        wd_strategy_plan smaller;
-        WD_TRY(plan_window(&smaller, planner, strategy, window = (window + 1) / 2, err));
-        if (improves(&smaller, out, is_much_faster(&smaller, out))) *out = smaller;
+        wd_strategy_plan *smaller = &planner->smaller;
+        WD_TRY(plan_window(smaller, planner, strategy, window = (window + 1) / 2, err));
+        if (improves(smaller, out, is_much_faster(smaller, out))) *out = *smaller;
     }
     count_bytes(out, planner);
     out->other_bits = has_other_bits(&out->placement, &in->cluster);
@@ -313,7 +323,7 @@ static double known_of(double seconds)
  * prefers only where the plan fits or is faster for it. */
 static wd_status plan_both(wd_strategy_plan *out, wd_planner *p, wd_strategy strategy, wd_err *err)
 {
-    wd_strategy_plan other;
+    wd_strategy_plan *other = &p->on_processor;
     wd_cluster *cluster = &p->input.cluster;
     const wd_planner_taken *taken = &p->input.decoding_on_processor;
     const wd_cluster here = *cluster;
@@ -324,12 +334,12 @@ static wd_status plan_both(wd_strategy_plan *out, wd_planner *p, wd_strategy str
         cluster->device[d].workspace = taken->workspace[d];
     }
     cluster->host_taken = taken->host_taken;
-    const wd_status status = plan_anew(&other, p, strategy, err);
+    const wd_status status = plan_anew(other, p, strategy, err);
     *cluster = here;
-    other.decodes_on_processor = true;
+    other->decodes_on_processor = true;
     if (status == WD_OK &&
-        improves(&other, out, known_of(other.step_seconds) < known_of(out->step_seconds)))
-        *out = other;
+        improves(other, out, known_of(other->step_seconds) < known_of(out->step_seconds)))
+        *out = *other;
     return status;
 }
 

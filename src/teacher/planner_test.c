@@ -389,7 +389,8 @@ static void peaks_are_exact(void **state)
         const wd_strategy_plan plan = plan_of(&s.input, strategy);
         if (plan.objection || !plan.fits) continue;
         const wd_cluster cluster = cluster_of(&s.input, &plan);
-        const wd_placed_bytes bytes = wd_placement_bytes(&plan.placement, &s.input.size, &cluster);
+        wd_placed_bytes bytes;
+        wd_placement_bytes(&bytes, &plan.placement, &s.input.size, &cluster);
         wd_planner_input exact = s.input;
         exact.sweep.window_max = plan.window;
         exact.sweep.micro_batch = plan.micro_batch;

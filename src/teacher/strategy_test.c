@@ -136,7 +136,8 @@ static void sequential_fills_the_first(void **state)
         wd_err err = {0};
         wd_placement p;
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_sequential, &size, &cluster, 0, &err), &err);
-        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
+        wd_placed_bytes bytes;
+        wd_placement_bytes(&bytes, &p, &size, &cluster);
         for (int d = 0; d + 1 < cluster.devices; d++)
             assert_true(wd_placed_peak(&bytes, d) <= cluster.device[d].bytes);
         for (int s = 1; s < p.stages; s++) {
@@ -145,7 +146,8 @@ static void sequential_fills_the_first(void **state)
             if (now == before) continue;
             wd_placement one_more = p;
             for (int e = 0; e < size.experts; e++) one_more.place[e][s].device = before;
-            const wd_placed_bytes full = wd_placement_bytes(&one_more, &size, &cluster);
+            wd_placed_bytes full;
+            wd_placement_bytes(&full, &one_more, &size, &cluster);
             assert_true(wd_placed_peak(&full, before) > cluster.device[before].bytes);
         }
     }
@@ -154,13 +156,15 @@ static void sequential_fills_the_first(void **state)
 static size_t on_device(const wd_placement *p, const wd_teacher_size *size,
                         const wd_cluster *cluster, int device)
 {
-    const wd_placed_bytes bytes = wd_placement_bytes(p, size, cluster);
+    wd_placed_bytes bytes;
+    wd_placement_bytes(&bytes, p, size, cluster);
     return wd_placed_total(&bytes.device[device]);
 }
 
 static size_t in_host(const wd_placement *p, const wd_teacher_size *size, const wd_cluster *cluster)
 {
-    const wd_placed_bytes bytes = wd_placement_bytes(p, size, cluster);
+    wd_placed_bytes bytes;
+    wd_placement_bytes(&bytes, p, size, cluster);
     return wd_placed_host_total(&bytes.host);
 }
 
@@ -224,7 +228,8 @@ static void many_ranks(void **state)
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &cluster, 0, &err), &err);
     assert_true(p.each && wd_placed_here(&p, p.place[0][0].device, 2));
     assert_int_equal(in_host(&p, &size, &cluster), 60 + 2 * 3);
-    wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
+    wd_placed_bytes bytes;
+    wd_placement_bytes(&bytes, &p, &size, &cluster);
     assert_int_equal(wd_placed_host_peak(&bytes, &cluster), 60 + 2 * (3 + 100));
     assert_int_equal(wd_placed_window(&p, 8), 3);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_offload, &size, &cluster, 0, &err), &err);
@@ -244,7 +249,7 @@ static void many_ranks(void **state)
         assert_int_equal(p.place[0][s].device, s / 2 * 3 + s % 2);
         assert_int_equal(wd_placed_rank(&p, p.place[0][s].device), s / 2);
     }
-    bytes = wd_placement_bytes(&p, &size, &cluster);
+    wd_placement_bytes(&bytes, &p, &size, &cluster);
     for (int d = 0; d < 9; d++) /* the second of a rank is sent to by the first */
         assert_int_equal(wd_placed_total(&bytes.device[d]),
                          d % 3 == 2 ? 0 : 10 + 3 * (d % 3 == 0 ? 1 : 3));

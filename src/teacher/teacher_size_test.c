@@ -106,7 +106,8 @@ static void bytes_are_those_of_residencies(void **state)
             wd_placement p;
             wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
             wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &cluster, 0, &err), &err);
-            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
+            wd_placed_bytes bytes;
+            wd_placement_bytes(&bytes, &p, &size, &cluster);
             assert_int_equal(measured(strategy[k], storage[i]), wd_placed_host_total(&bytes.host));
         }
 }
@@ -131,7 +132,8 @@ static void a_processor_reads_in_place(void **state)
         const wd_dtype storage = !converts ? stored : stored == WD_F32 ? WD_BF16 : WD_F32;
         wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage, &err), &err);
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &cluster, 0, &err), &err);
-        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
+        wd_placed_bytes bytes;
+        wd_placement_bytes(&bytes, &p, &size, &cluster);
         if (converts)
             assert_true(bytes.host.reading >= size.stage[0][1].file / 2);
         else
@@ -196,7 +198,8 @@ static void few_blocks_need_few_slots(void **state)
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &cluster, 0, &err), &err);
         p.buffers = WD_STREAM_BUFFERS_MAX;
         for (int s = 1; s <= blocks; s++) p.place[1][s].home = WD_HOME_DISK;
-        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
+        wd_placed_bytes bytes;
+        wd_placement_bytes(&bytes, &p, &size, &cluster);
         assert_int_equal(wd_placed_host_total(&bytes.host),
                          (size_t)blocks * size.stage[1][1].device);
         assert_int_equal(planned(&p, storage, processor(), NULL),
@@ -222,7 +225,8 @@ static void stagings_take_the_largest_stage(void **state)
             wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &cluster, 0, &err), &err);
             p.place[0][ends ? 0 : 1].home = WD_HOME_DISK;
             if (ends) p.place[0][head].home = WD_HOME_DISK;
-            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
+            wd_placed_bytes bytes;
+            wd_placement_bytes(&bytes, &p, &size, &cluster);
             assert_int_equal(bytes.host.reading, 2 * stage[ends ? 0 : 1].reading);
             assert_int_equal(planned(&p, storage[i], simulated(), NULL),
                              wd_placed_total(&bytes.device[0]) + wd_placed_host_total(&bytes.host));
@@ -249,7 +253,8 @@ static void ranks_add_up_to_their_host(void **state)
             wd_placement p;
             wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
             wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &cluster, 0, &err), &err);
-            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
+            wd_placed_bytes bytes;
+            wd_placement_bytes(&bytes, &p, &size, &cluster);
             const size_t host = wd_placed_host_total(&bytes.host);
             const size_t counted = HERE * planned(&p, storage[i], processor(), &like);
             assert_in_range(counted, host, host + HERE + PAGES);

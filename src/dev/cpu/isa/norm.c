@@ -66,7 +66,7 @@ void KERNEL(layernorm)(const void *args, wd_cpu_context *context)
         wd_parallel_for(a->rows, grain_rows(GRAIN, a->width), layernorm_part, (void *)args);
 }
 
-/* g = dy times the row's scale, if any. */
+/* g = dy times the row's scale, if any, which may replace dy in its buffer. */
 static inline const float *scaled_gradient(float *buffer, const float *dy, int64_t first,
                                            int64_t count, const wd_layernorm_backward_args *a)
 {
@@ -84,7 +84,7 @@ static inline const float *scaled_gradient(float *buffer, const float *dy, int64
 static void layernorm_backward_part(float *sums, int64_t begin, int64_t end, const void *args)
 {
     const wd_layernorm_backward_args *a = args;
-    float x_rows[ROW_MAX], dy_rows[ROW_MAX], dx_rows[ROW_MAX], g_rows[ROW_MAX];
+    float x_rows[ROW_MAX], dy_rows[ROW_MAX], dx_rows[ROW_MAX];
     float mean[BLOCK_ROWS], rstd[BLOCK_ROWS], mean_g[BLOCK_ROWS], mean_gn[BLOCK_ROWS];
     int64_t width = a->width, count;
     float *dscale = sums, *dshift = sums + width;
@@ -95,8 +95,14 @@ static void layernorm_backward_part(float *sums, int64_t begin, int64_t end, con
         const float *dy = widen(dy_rows, a->dy, a->type, at, count * width);
         const float *dx_old = widen(dx_rows, a->dx, a->type, at, count * width);
         float *dx = target(dx_rows, a->dx, a->type, at);
-        const float *g = scaled_gradient(g_rows, dy, first, count, a);
         layernorm_stats(mean, rstd, x, count, width, a->eps);
+        for (int64_t r = 0; r < count; r++) {
+            const float *x_row = x + r * width, *dy_row = dy + r * width;
+            const float m = mean[r], s = rstd[r];
+            if (a->dscale) EACH(i, width) dscale[i] += dy_row[i] * ((x_row[i] - m) * s);
+            if (a->dshift) EACH(i, width) dshift[i] += dy_row[i];
+        }
+        const float *g = scaled_gradient(dy_rows, dy, first, count, a);
         for (int64_t r = 0; r < count; r++) {
             const float *x_row = x + r * width, *g_row = g + r * width;
             SUM_OF(mean_g[r], width, i, g_row[i]);
@@ -105,16 +111,13 @@ static void layernorm_backward_part(float *sums, int64_t begin, int64_t end, con
         EACH(r, count) mean_g[r] /= (float)width;
         EACH(r, count) mean_gn[r] /= (float)width;
         for (int64_t r = 0; r < count; r++) {
-            const float *x_row = x + r * width, *g_row = g + r * width, *dy_row = dy + r * width;
-            const float *old = dx_old + r * width;
+            const float *x_row = x + r * width, *g_row = g + r * width, *old = dx_old + r * width;
             float *dx_row = dx + r * width, m = mean[r], s = rstd[r];
             EACH(i, width)
             {
                 float n = (x_row[i] - m) * s;
                 dx_row[i] = old[i] + s * (g_row[i] - mean_g[r] - n * mean_gn[r]);
             }
-            if (a->dscale) EACH(i, width) dscale[i] += dy_row[i] * ((x_row[i] - m) * s);
-            if (a->dshift) EACH(i, width) dshift[i] += dy_row[i];
         }
         narrow(a->dx, a->type, at, dx, count * width);
     }
@@ -217,7 +220,7 @@ void KERNEL(rmsnorm)(const void *args, wd_cpu_context *context)
 static void rmsnorm_backward_part(float *dw, int64_t begin, int64_t end, const void *args)
 {
     const wd_rmsnorm_backward_args *a = args;
-    float x_rows[ROW_MAX], dy_rows[ROW_MAX], w_row[ROW_MAX], dx_row[ROW_MAX];
+    float x_rows[ROW_MAX], dy_rows[ROW_MAX], w_row[ROW_MAX];
     float factor[BLOCK_ROWS], mean[BLOCK_ROWS];
     const float *w = widen(w_row, a->w, a->w_type, 0, a->width);
     int64_t width = a->width, x_stride = a->x_stride ? a->x_stride : width;
@@ -244,7 +247,8 @@ static void rmsnorm_backward_part(float *dw, int64_t begin, int64_t end, const v
         for (int64_t r = 0; r < count; r++) {
             const float *x_row = x.at + r * x.stride, *g = dy.at + r * dy.stride;
             int64_t at = (first + r) * stride;
-            float *dx = target(dx_row, a->dx, a->type, at), f = factor[r];
+            /* the gradient of a row is replaced by what becomes of it */
+            float *dx = target(dy_rows + r * width, a->dx, a->type, at), f = factor[r];
             EACH(i, width)
             {
                 float n = x_row[i] * f;
