@@ -231,9 +231,13 @@ static void no_signal_leaves_merged_weights(void **state)
     assert_false(has_temporary_folder(temporary));
     end_by(SIGKILL, wd_test_path("by-kill"));
     assert_true(has_temporary_folder(temporary));
+    const char *mine = wd_test_path("tmp-signals/wandistiller-loras-sixsix");
+    wd_test_ok(wd_folder_make(mine, &err), &err);
     wd_program_run(&program, "sample", SAMPLE, "--teacher_lora", high, "--out",
                    wd_test_path("e.png"));
     wd_program_succeeded(&program);
+    assert_true(wd_path_is_folder(mine)); /* this program has not made it */
+    wd_test_ok(wd_folder_remove(mine, &err), &err);
     assert_false(has_temporary_folder(temporary));
     unsetenv("TMPDIR");
 }

@@ -71,6 +71,26 @@ static void pictures_depend_on_the_seed_only(void **state)
     assert_same_file(a, c, "0001.png", true);
 }
 
+/* Transformer and VAE do not fit on this device together, so all is painted before it is decoded.
+ */
+static void a_small_device_decodes_in_turn(void **state)
+{
+    (void)state;
+    if (strcmp(wd_test_device(), "cpu")) wd_test_skip("a simulated device has the numbers of cpu");
+    const char *const devices[] = {"cpu", "sim:28MiB"};
+    const char *out[2] = {wd_test_path("on-cpu"), wd_test_path("in-turn")};
+    for (int i = 0; i < 2; i++) {
+        wd_program_run(&program, "sample", "--model", model, "--prompt", prompts[0], prompts[1],
+                       prompts[2], "--steps", "1", "--batch_size", "1", "--height", "256",
+                       "--width", "256", "--out", out[i], "--device", devices[i]);
+        wd_program_succeeded(&program);
+    }
+    for (int i = 0; i < 3; i++) {
+        const char *const names[] = {"0000.png", "0001.png", "0002.png"};
+        assert_same_file(out[0], out[1], names[i], true);
+    }
+}
+
 static void one_prompt_may_be_one_file(void **state)
 {
     (void)state;
@@ -157,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_and_their_sheet_are_written),
         cmocka_unit_test(pictures_depend_on_the_seed_only),
+        cmocka_unit_test(a_small_device_decodes_in_turn),
         cmocka_unit_test(one_prompt_may_be_one_file),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
         cmocka_unit_test(a_stopped_job_keeps_its_pictures),

@@ -123,7 +123,7 @@ static wd_status apply_one(wd_option_source *source, void *options, const wd_opt
         snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
         return wd_option_give(source, options, o, number, err);
     case JSON_REAL:
-        if (!numeric) break;
+        if (!numeric || o->type == WD_OPTION_SEED) break; /* of a seed it has lost digits */
         snprintf(number, sizeof number, "%.17g", json_real_value(value));
         return wd_option_give(source, options, o, number, err);
     case JSON_TRUE:

@@ -45,7 +45,7 @@ typedef struct job {
     wd_gallery gallery;
     float *given;   /* [count, C, 1, H, W], of --latents; NULL: none */
     float *latents; /* [batch, C, 1, H, W] */
-    int64_t steps;
+    int64_t steps, batch;
     float **trace; /* [steps + 1][count, C, 1, H, W]; NULL: none */
     float *image;  /* [batch, 3, H s, W s] in [0, 1]; of all pictures if there is a trace */
     double paint_s, decode_s;
@@ -152,6 +152,11 @@ static int64_t latents_each(const job *j)
     return j->pipeline.dit.in_channels * j->height * j->width;
 }
 
+static int64_t pixels_each(const job *j)
+{
+    return 3 * j->gallery.height * j->gallery.width;
+}
+
 static wd_status read_latents(job *j, wd_err *err)
 {
     char expected[128], found[128];
@@ -214,48 +219,73 @@ static wd_status paint(job *j, int64_t first, int64_t count, wd_err *err)
         memcpy(j->latents, j->given + first * each, (size_t)(count * each) * sizeof(float));
     else
         wd_painter_noise(j->latents, j->options->seed, first, count, each);
-    if (!j->painter) WD_TRY(open_painter(j, err));
     WD_TRY(wd_painter_run(j->painter, j->latents, &trace, first, count, err));
     j->paint_s += wd_clock_s() - begun;
     return WD_OK;
 }
 
-/* Decodes the latents of `count` pictures. The painter's weights leave the device where nothing is
- * left to paint, or where there is no memory for both; then the next batch loads them again. */
-static wd_status decode(job *j, float *image, int64_t count, bool is_last, wd_err *err)
+/* Decodes `count` pictures and writes them. */
+static wd_status finish(job *j, const float *latents, int64_t first, int64_t count, wd_err *err)
 {
     const size_t values = (size_t)(count * latents_each(j));
+    float *image = j->image + (j->trace ? first * pixels_each(j) : 0);
     const double begun = wd_clock_s();
-    wd_status status;
     float *copy; /* decoding overwrites latents */
-    if (is_last) close_painter(j);
     WD_TRY(wd_alloc((void **)&copy, values, sizeof *copy, "latents", err));
-    for (;;) {
-        memcpy(copy, j->latents, values * sizeof *copy);
-        status = wd_pictures_decode(image, copy, count, j->height, j->width, &j->pipeline,
-                                    j->run.queue, err);
-        if (status != WD_OUT_OF_MEMORY || !j->painter) break;
-        close_painter(j);
-    }
+    memcpy(copy, latents, values * sizeof *copy);
+    const wd_status status = wd_pictures_decode(image, copy, count, j->height, j->width,
+                                                &j->pipeline, j->run.queue, err);
     wd_free(copy);
     j->decode_s += wd_clock_s() - begun;
+    return status == WD_OK ? wd_gallery_add(&j->gallery, image, count, err) : status;
+}
+
+static int64_t batch_at(const job *j, int64_t first)
+{
+    return j->count - first < j->batch ? j->count - first : j->batch;
+}
+
+/* Where transformer and VAE do not fit on the device together, all pictures that are left are
+ * painted before the first of them, `first`, is decoded: its batch is painted. */
+static wd_status draw_in_turn(job *j, int64_t first, wd_err *err)
+{
+    const int64_t each = latents_each(j), left = j->count - first;
+    int64_t done = batch_at(j, first);
+    float *all;
+    wd_status status;
+    WD_TRY(wd_alloc((void **)&all, (size_t)(left * each), sizeof *all, "latents", err));
+    memcpy(all, j->latents, (size_t)(done * each) * sizeof *all);
+    for (; done < left; done += batch_at(j, first + done)) {
+        const int64_t count = batch_at(j, first + done);
+        WD_TRY_OUT(paint(j, first + done, count, err));
+        memcpy(all + done * each, j->latents, (size_t)(count * each) * sizeof *all);
+    }
+    close_painter(j);
+    status = WD_OK;
+    for (int64_t i = 0; i < left; i += batch_at(j, first + i))
+        WD_TRY_OUT(finish(j, all + i * each, first + i, batch_at(j, first + i), err));
+out:
+    wd_free(all);
     return status;
 }
 
 static wd_status draw(job *j, wd_err *err)
 {
-    const int64_t pixels = 3 * j->gallery.height * j->gallery.width;
     WD_TRY(open_painter(j, err));
-    const int64_t batch = wd_painter_batch(j->painter), kept = j->trace ? j->count : batch;
-    WD_TRY(wd_alloc((void **)&j->latents, (size_t)(batch * latents_each(j)), sizeof(float),
+    j->batch = wd_painter_batch(j->painter);
+    const int64_t kept = j->trace ? j->count : j->batch;
+    WD_TRY(wd_alloc((void **)&j->latents, (size_t)(j->batch * latents_each(j)), sizeof(float),
                     "latents", err));
-    WD_TRY(wd_alloc((void **)&j->image, (size_t)(kept * pixels), sizeof(float), "pictures", err));
-    for (int64_t i = 0; i < j->count; i += batch) {
-        const int64_t left = j->count - i, count = left < batch ? left : batch;
-        float *image = j->image + (j->trace ? i * pixels : 0);
-        WD_TRY(paint(j, i, count, err));
-        WD_TRY(decode(j, image, count, count == left, err));
-        WD_TRY(wd_gallery_add(&j->gallery, image, count, err));
+    WD_TRY(wd_alloc((void **)&j->image, (size_t)(kept * pixels_each(j)), sizeof(float), "pictures",
+                    err));
+    for (int64_t i = 0; i < j->count; i += j->batch) {
+        WD_TRY(paint(j, i, batch_at(j, i), err));
+        if (i + j->batch >= j->count) close_painter(j); /* frees memory for decoding */
+        const wd_status status = finish(j, j->latents, i, batch_at(j, i), err);
+        const bool none_is_written = j->gallery.written == i;
+        if (status == WD_OUT_OF_MEMORY && j->painter && none_is_written)
+            return draw_in_turn(j, i, err);
+        if (status != WD_OK) return status;
     }
     return WD_OK;
 }

@@ -1,6 +1,6 @@
-/* Folders for files that are removed with the process that uses them. The process keeps its folder
- * locked. If it is killed, the folder stays, without a lock, and the next process that wants such a
- * folder removes it. */
+/* Folders for files that are removed with the process that uses them. The process keeps a file in
+ * the folder locked. If it is killed, the folder stays, without a lock, and the next process of the
+ * same user and host that wants such a folder removes it. */
 #ifndef WD_CORE_TEMPORARY_FOLDER_H
 #define WD_CORE_TEMPORARY_FOLDER_H
 
@@ -14,7 +14,8 @@ int wd_temporary_folder_make(char *path, size_t path_bytes, const char *place, c
 /* Removes the folder and what is in it, as far as it can be removed. */
 void wd_temporary_folder_remove(const char *path);
 
-/* Removes all such folders of this user in `place` that no process has locked. */
+/* Removes all folders in `place` that this function's counterpart has made for this user on this
+ * host, and that no process has locked. Folders that are only named like them stay. */
 void wd_temporary_folder_remove_abandoned(const char *place, const char *prefix);
 
 #endif

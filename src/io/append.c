@@ -26,7 +26,9 @@ static wd_status check_kind(const wd_append *append, const struct stat *file, wd
 static wd_status cannot_open(const wd_append *append, wd_err *err)
 {
     if (errno == ELOOP)
-        return wd_fail(err, WD_IO, "%s: expected a file, found a symbolic link: move it away",
+        return wd_fail(err, WD_IO,
+                       "%s: expected a file, found a symbolic link: put the file that it "
+                       "leads to in its place, or remove the link",
                        append->path);
     return fail(append, err);
 }

@@ -322,6 +322,8 @@ wd_status wd_safetensors_pair_scales(wd_safetensors *set, wd_err *err)
         wd_safetensors_is_scale(set->scale[i].name, &base);
         WD_TRY(wd_safetensors_pair(set, &set->scale[i], base, err));
     }
+    /* messages use these, and names that a set was given go when it is renamed */
+    for (int64_t i = 0; i < scales; i++) set->scale[i].name = set->scale[i].stored;
     WD_TRY(check_weights(set, marked, err));
     return check_company(set, err);
 }

@@ -251,9 +251,9 @@ static wd_status settle(wd_dit_file *file, wd_safetensors *set, const char *lora
     wd_tensor_table table;
     wd_status status;
     WD_TRY(wd_dit_table_open(&table, &file->config, err));
+    WD_TRY_OUT(wd_naming_apply(&file->naming, set, &table, err));
     WD_TRY_OUT(
         wd_extra_check(set, &table, &file->naming, WD_COMPONENT_TRANSFORMER, ignores_unknown, err));
-    WD_TRY_OUT(wd_naming_apply(&file->naming, set, &table, err));
     file->naming = (wd_naming){.prefix = ""};
     if (!loras) goto out;
     WD_TRY_OUT(wd_overlay_write(&bytes, set, loras, &table, place, err));

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "wan/names.h"
+#include "wan/part.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -50,9 +51,10 @@ static void mark_known(bool *known, const wd_safetensors *set, const wd_tensor_t
     }
 }
 
+/* Where tensors of the table are missing or have other shapes, that is the better reason. */
 static wd_status check_unknown(const bool *known, const wd_safetensors *set,
-                               const wd_naming *naming, wd_component component, bool ignores,
-                               wd_err *err)
+                               const wd_tensor_table *table, const wd_naming *naming,
+                               wd_component component, bool ignores, wd_err *err)
 {
     const wd_safetensors_entry *first = NULL;
     int64_t extra = 0;
@@ -68,13 +70,14 @@ static wd_status check_unknown(const bool *known, const wd_safetensors *set,
         if (!extra++) first = e;
     }
     if (!extra) return WD_OK;
+    if (!ignores) WD_TRY(wd_part_check(set, table, err));
+    const char *plural = extra == 1 ? "" : "s";
     if (!ignores)
         return wd_fail(err, WD_MISMATCH,
-                       "%s: has %" PRId64
-                       " tensors that no %s of Wan has, the first is \"%s\": this "
-                       "is another model, which computes something else; "
+                       "%s: has %" PRId64 " tensor%s that no %s of Wan has, the first is \"%s\": "
+                       "this is another model, which computes something else; "
                        "--ignore_unknown_tensors leaves them out",
-                       first->file, extra, wd_component_name(component), first->name);
+                       first->file, extra, plural, wd_component_name(component), first->name);
     wd_log_once(WD_LOG_WARNING, "%s: %" PRId64 " tensors are not used, the first is \"%s\"",
                 first->file, extra, first->name);
     return WD_OK;
@@ -87,7 +90,7 @@ wd_status wd_extra_check(const wd_safetensors *set, const wd_tensor_table *table
     WD_TRY(
         wd_alloc(&block, (size_t)wd_safetensors_count(set), sizeof(bool), "a list of names", err));
     mark_known(block, set, table, naming);
-    const wd_status status = check_unknown(block, set, naming, component, ignores, err);
+    const wd_status status = check_unknown(block, set, table, naming, component, ignores, err);
     wd_free(block);
     return status;
 }

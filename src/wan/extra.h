@@ -9,8 +9,8 @@
 /* Refuses tensors that are neither in the table nor harmless (buffers that follow from nothing but
  * the configuration, other parts of an all-in-one file, a T5 decoder): a model that has them is
  * another one, which computes something else with them. `ignores` makes this a warning in the log,
- * but not for tensors of an architecture that is known. `naming`: how the set's tensors are named,
- * which may be the table's names by now. */
+ * but not for tensors of an architecture that is known. `naming`: how the set's tensors were
+ * named before they got the table's names. */
 wd_status wd_extra_check(const wd_safetensors *set, const wd_tensor_table *table,
                          const wd_naming *naming, wd_component component, bool ignores,
                          wd_err *err);

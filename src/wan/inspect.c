@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "io/json.h"
 #include "wan/dit_file.h"
@@ -276,9 +277,9 @@ static wd_status put_part(json_t *tree, wd_safetensors *set, wd_component c, wd_
                                                  : "diffusers"),
                    err));
     WD_TRY_OUT(put(tree, "prefix", json_string(naming.prefix), err));
+    WD_TRY_OUT(wd_naming_apply(&naming, set, &table, err));
     /* a file by itself is only described */
     WD_TRY_OUT(wd_extra_check(set, &table, &naming, c, true, err));
-    WD_TRY_OUT(wd_naming_apply(&naming, set, &table, err));
     WD_TRY_OUT(wd_part_check(set, &table, err));
     status = put_weights(to, set, &table, c, err);
 out:
@@ -287,19 +288,45 @@ out:
     return status;
 }
 
-static wd_status put_file(json_t *tree, const char *path, wd_err *err)
+static wd_status put_part_file(json_t *tree, const char *path, wd_component c, wd_err *err)
 {
     wd_safetensors *set;
+    WD_TRY(wd_part_open(&set, path, c, err));
+    const wd_status status = put_part(tree, set, c, err);
+    wd_safetensors_close(set);
+    return status;
+}
+
+static wd_status put_plain_file(json_t *tree, const char *path, wd_err *err)
+{
+    wd_safetensors *set;
+    WD_TRY(wd_safetensors_open(&set, path, err));
+    const wd_status status = put_tensors(tree, set, err);
+    wd_safetensors_close(set);
+    return status;
+}
+
+/* Without a configuration beside it, a text encoder or VAE is taken for a published one. Of one
+ * that is none the tensors are listed, which is what a user wants to see. */
+static wd_status put_file(json_t *tree, const char *path, wd_err *err)
+{
+    static const char *const of_part[] = {"components", "naming", "prefix"};
     wd_component c;
-    wd_status status;
+    wd_err why = {0};
     WD_TRY(put(tree, "path", wd_json_string(path), err));
     WD_TRY(detect(&c, path, err));
     const bool is_part = c != WD_COMPONENT_COUNT;
     WD_TRY(put(tree, "kind", json_string(is_part ? files[c].kind : "file"), err));
-    WD_TRY(is_part ? wd_part_open(&set, path, c, err) : wd_safetensors_open(&set, path, err));
-    status = is_part ? put_part(tree, set, c, err) : put_tensors(tree, set, err);
-    wd_safetensors_close(set);
-    return status;
+    if (!is_part) return put_plain_file(tree, path, err);
+    if (c == WD_COMPONENT_TRANSFORMER) return put_part_file(tree, path, c, err);
+    const wd_status status = put_part_file(tree, path, c, &why);
+    if (status != WD_MISMATCH && status != WD_NOT_FOUND) {
+        if (status != WD_OK && err) *err = why;
+        return status;
+    }
+    wd_log(WD_LOG_WARNING, "%s", why.message);
+    for (size_t i = 0; i < sizeof of_part / sizeof *of_part; i++) json_object_del(tree, of_part[i]);
+    return put_plain_file(tree, path, err);
 }
 
 wd_status wd_inspect_tree(json_t **out, const char *name, const wd_pipeline_parts *parts,

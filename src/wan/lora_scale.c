@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/plain.h"
 #include "io/json.h"
@@ -253,7 +254,11 @@ static wd_status take_settings(wd_lora_scale_source *s, json_t *config, wd_err *
         if (own)
             WD_TRY(take_setting(s, prefixed ? key + LENGTH : key, value, err));
         else if (!is_off(value))
-            return refuse_setting(s, key, value, err);
+            return wd_fail(err, WD_UNSUPPORTED,
+                           "%s: \"%.*s\": the file has LoRAs of several components: expected one "
+                           "of a transformer alone; write each into a file of its own, for "
+                           "--teacher_lora and --teacher_lora_2",
+                           s->where, WD_PLAIN(key, SHOWN));
     }
     if (isnan(s->alpha) && (!isnan(s->rank) || s->by_root || s->alphas))
         return wd_fail(err, WD_BAD_FORMAT,
@@ -273,10 +278,19 @@ static wd_lora_scale_source *begin(wd_lora_scales *l)
     return s;
 }
 
+static void close_source(wd_lora_scale_source *s)
+{
+    json_decref(s->alphas);
+    json_decref(s->ranks);
+    wd_free(s->used);
+    *s = (wd_lora_scale_source){0};
+}
+
 /* A source that says no alpha is no source. */
 static void end(wd_lora_scales *l)
 {
-    if (isnan(l->source[l->count - 1].alpha)) l->count--;
+    if (!isnan(l->source[l->count - 1].alpha)) return;
+    close_source(&l->source[--l->count]);
 }
 
 static wd_status read_header(wd_lora_scales *l, const wd_safetensors *set, wd_err *err)
@@ -313,6 +327,12 @@ static bool is_number(double *out, const char *text)
     return *text && !*end_of_number && isfinite(*out);
 }
 
+/* Whether a text of the metadata says nothing: trainers write Python's None. */
+static bool is_none(const char *text)
+{
+    return !*text || !strcmp(text, "None") || !strcmp(text, "null");
+}
+
 static wd_status read_numbers(wd_lora_scales *l, const wd_safetensors *set, wd_err *err)
 {
     static const char *const alphas[] = {"lora_alpha", "transformer.lora_alpha", "network_alpha",
@@ -321,8 +341,11 @@ static wd_status read_numbers(wd_lora_scales *l, const wd_safetensors *set, wd_e
                                         "rank",      "network_dim", NULL};
     const char *key, *rank_key;
     const char *alpha = first_of(&key, set, alphas), *rank = first_of(&rank_key, set, ranks);
-    if (!alpha) return WD_OK;
+    double number;
+    if (!alpha || is_none(alpha)) return WD_OK;
+    if (!strcmp(key, "alpha") && !is_number(&number, alpha)) return WD_OK; /* of any other tool */
     wd_lora_scale_source *s = begin(l);
+    s->yields = !strcmp(key, "alpha") || !strcmp(key, "network_alpha");
     snprintf(s->where, sizeof s->where, "%s: metadata \"%s\"", l->file, key);
     if (!is_number(&s->alpha, alpha))
         return wd_fail(err, WD_BAD_FORMAT, "%s: expected a number, found \"%.*s\"", s->where,
@@ -346,17 +369,50 @@ static wd_status read_kohya(wd_lora_scales *l, const wd_safetensors *set, wd_err
         has_alphas = has_alphas || (n > m && !strcmp(name + n - m, ".alpha"));
         is_converted = is_converted || strstr(name, ".lora_A");
     }
-    if (module && !strstr(module, "lora") && !strstr(module, "lycoris") && !strstr(module, "locon"))
+    if (module && !is_none(module) && !strstr(module, "lora") && !strstr(module, "lycoris") &&
+        !strstr(module, "locon"))
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: metadata \"ss_network_module\" is \"%.*s\", which makes no LoRA: "
                        "expected networks.lora, networks.lora_wan or the like",
                        l->file, WD_PLAIN(module, SHOWN));
     if (!alpha || (is_converted && !has_alphas)) return WD_OK;
     wd_lora_scale_source *s = begin(l);
+    s->yields = true;
     snprintf(s->where, sizeof s->where, "%s: metadata \"ss_network_alpha\"", l->file);
     if (!is_number(&s->alpha, alpha)) s->alpha = NAN;
     if (rank && !is_number(&s->rank, rank)) s->rank = NAN;
     end(l);
+    return WD_OK;
+}
+
+/* Whether each B has an alpha tensor beside it. */
+static bool all_have_alpha(const wd_safetensors *set)
+{
+    int64_t products = 0, alphas = 0;
+    for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
+        const char *name = wd_safetensors_at(set, i)->name;
+        const size_t n = strlen(name), m = strlen(".alpha");
+        products += strstr(name, ".lora_B") || strstr(name, ".lora_up");
+        alphas += n > m && !strcmp(name + n - m, ".alpha");
+    }
+    return alphas >= products;
+}
+
+/* A file of PEFT without its configuration. Other trainers use PEFT's name for the file alone, and
+ * their factor is 1. */
+static wd_status without_config(const wd_lora_scales *l, const wd_safetensors *set, bool is_named,
+                                const char *path, wd_err *err)
+{
+    if (l->count || all_have_alpha(set)) return WD_OK;
+    if (is_named)
+        return wd_fail(err, WD_NOT_FOUND,
+                       "%s: is a LoRA of PEFT, whose alpha is in %s, which is missing: put the "
+                       "file of the same adapter there, or one with {\"r\": RANK, \"lora_alpha\": "
+                       "ALPHA}",
+                       l->file, path);
+    wd_log(WD_LOG_WARNING,
+           "%s: nothing says its alpha, and there is no %s: its products are added as they are",
+           l->file, path);
     return WD_OK;
 }
 
@@ -365,21 +421,14 @@ static wd_status read_kohya(wd_lora_scales *l, const wd_safetensors *set, wd_err
 static wd_status read_beside(wd_lora_scales *l, const wd_safetensors *set, wd_err *err)
 {
     static const char own_name[] = "adapter_model.safetensors", prefix[] = "base_model.model.";
-    bool is_peft = !strcmp(wd_path_name(l->file), own_name);
+    bool is_named = false;
     char path[WD_PATH_MAX];
     json_t *json;
     for (int64_t i = 0; i < wd_safetensors_count(set); i++)
-        is_peft = is_peft || !strncmp(wd_safetensors_at(set, i)->name, prefix, sizeof prefix - 1);
-    if (!is_peft) return WD_OK;
+        is_named = is_named || !strncmp(wd_safetensors_at(set, i)->name, prefix, sizeof prefix - 1);
+    if (!is_named && strcmp(wd_path_name(l->file), own_name)) return WD_OK;
     WD_TRY(wd_path_beside(path, l->file, "adapter_config.json", err));
-    if (!wd_path_exists(path)) {
-        if (l->count) return WD_OK;
-        return wd_fail(
-            err, WD_NOT_FOUND,
-            "%s: is a LoRA of PEFT, whose alpha is in %s, which is missing: put the file "
-            "of the same adapter there (it has \"r\" and \"lora_alpha\")",
-            l->file, path);
-    }
+    if (!wd_path_exists(path)) return without_config(l, set, is_named, path, err);
     wd_lora_scale_source *s = begin(l);
     snprintf(s->where, sizeof s->where, "%s", path);
     WD_TRY(wd_json_load(&json, path, err));
@@ -409,11 +458,7 @@ out:
 
 void wd_lora_scales_close(wd_lora_scales *l)
 {
-    for (int i = 0; i < WD_LORA_SCALE_SOURCES; i++) {
-        json_decref(l->source[i].alphas);
-        json_decref(l->source[i].ranks);
-        wd_free(l->source[i].used);
-    }
+    for (int i = 0; i < WD_LORA_SCALE_SOURCES; i++) close_source(&l->source[i]);
     *l = (wd_lora_scales){0};
 }
 
@@ -446,6 +491,7 @@ wd_status wd_lora_scale(double *out, wd_lora_scales *l, const char *module, int6
     }
     for (int i = 0; i < l->count; i++) {
         double factor = 1;
+        if (alpha && l->source[i].yields) continue;
         WD_TRY(factor_of(&factor, &l->source[i], module, rank, err));
         const double difference = fabs(factor - *out);
         if (said && !(difference <= relative_difference_max * fabs(factor)))

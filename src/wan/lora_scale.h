@@ -6,8 +6,9 @@
  * adapter_model.safetensors, diffusers in the same form as JSON in the file's metadata
  * ("lora_adapter_metadata"), others as a number in the metadata ("lora_alpha", "ss_network_alpha").
  * All that is there is read, and what contradicts something else is refused, since a factor that is
- * not seen leaves a LoRA that is too weak or too strong and looks like any other. Where nothing
- * says it, the factor is 1. */
+ * not seen leaves a LoRA that is too weak or too strong and looks like any other. kohya's numbers
+ * only describe most modules: convolutions and chosen blocks may have others, in their tensors.
+ * Where nothing says it, the factor is 1. */
 #ifndef WD_WAN_LORA_SCALE_H
 #define WD_WAN_LORA_SCALE_H
 
@@ -23,6 +24,7 @@ typedef struct wd_lora_scale_source {
     char where[WD_PATH_MAX + 64]; /* for messages */
     double alpha, rank;           /* of modules without a pattern of their own; NAN: not said */
     bool by_root;                 /* alpha / sqrt(rank) */
+    bool yields;                  /* it says what most modules have; an alpha tensor comes first */
     json_t *alphas, *ranks;       /* owned; objects of patterns and numbers, or NULL */
     uint8_t *used;                /* [patterns of alphas]: it names a module of the file */
 } wd_lora_scale_source;
@@ -42,7 +44,7 @@ void wd_lora_scales_close(wd_lora_scales *scales); /* a zeroed one is fine */
 
 /* The factor of one product. `module`: its name as the file has it, without a prefix; `rank`: of
  * its tensors; `alpha`: its own alpha tensor, which has the value `value`, or NULL. Two places that
- * say different factors, and a rank that is not the tensors', are errors. */
+ * say different factors, and a rank that is not the tensors', are errors, but for kohya's. */
 wd_status wd_lora_scale(double *out, wd_lora_scales *scales, const char *module, int64_t rank,
                         const wd_safetensors_entry *alpha, double value, wd_err *err);
 

@@ -132,6 +132,10 @@ static void factors_of_the_metadata(void **state)
         {"network_alpha", "8.0", NAN, 2, 2},
         {"ss_network_alpha", "2.0", 2, 0.5, 0.5},
         {"ss_network_alpha", "Dynamic", 2, 0.5, 0.5},
+        {"ss_network_alpha", "16", 2, 0.5, 0.5}, /* of most modules; a tensor comes first */
+        {"alpha", "None", NAN, 1, 1},
+        {"alpha", "blending", NAN, 1, 1},
+        {"ss_network_module", "None", 2, 0.5, 0.5},
         {"ss_network_alpha", "2.0", NAN, 1, 1}, /* a converter has multiplied by it */
         {"ss_network_module", "networks.lora_wan", 2, 0.5, 0.5},
     };
@@ -162,7 +166,6 @@ static void settings_that_are_refused(void **state)
     } cases[] = {
         {HEADER, SETTINGS(""), 4, WD_MISMATCH, "contradict each other"},
         {HEADER, SETTINGS(",\"transformer.use_rslora\":true"), 8, WD_MISMATCH, "contradict"},
-        {"ss_network_alpha", "4", 2, WD_MISMATCH, "ss_network_alpha"},
         {"ss_network_module", "networks.oft", 2, WD_UNSUPPORTED, "networks.oft"},
         {"lora_alpha", "eight", NAN, WD_BAD_FORMAT, "expected a number, found \"eight\""},
         {HEADER, "{\"r\":8,\"lora_alpha\":8}", NAN, WD_MISMATCH,
@@ -213,6 +216,9 @@ static void kohya_without_tensors_of_alpha(void **state)
     const char *path = at("kohya.safetensors");
     write_lora(path, "diffusion_model.", ".lora_down.weight", ".lora_up.weight", NAN, metadata);
     check_factors(path, 0.5, 0.5);
+    static const char *const others[] = {"ss_network_alpha", "1", "ss_network_dim", "32", NULL};
+    write_lora(path, "diffusion_model.", ".lora_down.weight", ".lora_up.weight", 8, others);
+    check_factors(path, 2, 2);
 }
 
 static void write_text(const char *path, const char *text)
@@ -229,6 +235,11 @@ static void adapters_of_peft(void **state)
     write_lora(path, "base_model.model.", ".lora_A.weight", ".lora_B.weight", NAN, NULL);
     unlink(config);
     refuse(path, WD_NOT_FOUND, "adapter_config.json");
+    write_lora(path, "base_model.model.", ".lora_A.weight", ".lora_B.weight", 8, NULL);
+    check_factors(path, 2, 2); /* its tensors say it */
+    write_lora(path, "diffusion_model.", ".lora_A.weight", ".lora_B.weight", NAN, NULL);
+    check_factors(path, 1, 1); /* of a trainer that only uses PEFT's name of a file */
+    write_lora(path, "base_model.model.", ".lora_A.weight", ".lora_B.weight", NAN, NULL);
     write_text(config, "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8}");
     check_factors(path, 2, 2);
     write_text(config, "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"use_rslora\":true}");

@@ -125,6 +125,7 @@ const char *wd_naming_hint(char *out, size_t bytes, const wd_safetensors *set,
                            wd_component component)
 {
     wd_naming n = {.component = kind_of(component)};
+    const char *shortest = NULL; /* that of the model itself, not of one of its blocks */
     *out = '\0';
     for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
         const char *name = wd_safetensors_at(set, i)->name;
@@ -137,12 +138,14 @@ const char *wd_naming_hint(char *out, size_t bytes, const wd_safetensors *set,
             if (length <= end || name[length - end - 1] != '.' ||
                 strcmp(name + length - end, probe))
                 continue;
-            snprintf(out, bytes,
-                     ". It has \"%s\": a prefix is taken off where all tensors of the file have it",
-                     name);
-            return out;
+            if (!shortest || length < strlen(shortest)) shortest = name;
         }
     }
+    if (shortest)
+        snprintf(out, bytes,
+                 ". It has \"%s\": a prefix is taken off where all tensors of the file have it; "
+                 "save the others elsewhere",
+                 shortest);
     return out;
 }
 

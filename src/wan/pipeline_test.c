@@ -273,7 +273,7 @@ static void refuses_wrong_weights(void **state)
     }
     wd_test_sparse_set(folder, stem, &longer, 1, WD_BF16, NULL);
     wd_test_refused(wd_pipeline_open_weights(&set, &p, c, &err), &err, WD_MISMATCH,
-                    "has 1 tensors that no transformer of Wan has, the first is "
+                    "has 1 tensor that no transformer of Wan has, the first is "
                     "\"blocks.0.to_gate_compress.bias\"");
     assert_non_null(strstr(err.message, "--ignore_unknown_tensors"));
     p.ignores_unknown = true;
