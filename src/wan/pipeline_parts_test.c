@@ -5,6 +5,7 @@
 #include "published.h"
 #include "tiny_teacher.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "wan/layout.h"
@@ -332,6 +333,18 @@ static void quantised_tensors_are_refused(void **state)
                     "is quantised (I8), and its scale is missing");
 }
 
+/* A pipe among the files is named, and nothing waits for its writer. */
+static void pipes_are_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_pipeline p;
+    assert_int_equal(mkfifo(at("pipe.safetensors"), 0600), 0);
+    const wd_pipeline_parts parts = only(WD_COMPONENT_TRANSFORMER, at("pipe.safetensors"));
+    wd_test_refused(wd_pipeline_open_parts(&p, tiny, &parts, &err), &err, WD_IO,
+                    "pipe.safetensors: is not a file");
+}
+
 /* Configurations that are made say what those of the folder say. */
 static void made_configurations_read_back(void **state)
 {
@@ -369,6 +382,7 @@ int main(void)
         cmocka_unit_test(presets_by_sizes),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(quantised_tensors_are_refused),
+        cmocka_unit_test(pipes_are_refused),
         cmocka_unit_test(made_configurations_read_back),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
