@@ -492,6 +492,7 @@ endforeach()
 set_tests_properties(tests/plan dist/watch distill/machine tests/steady tests/memory distill/links
                      distill/strategies distill/strategies_ranks distill/ranks distill/teacher_ranks
                      PROPERTIES COST 30)
+set_tests_properties(tests/memory PROPERTIES TIMEOUT 1200) # of many starts, on a slow machine
 foreach(name dev/cuda/cudnn_plans dev/cuda/exact dev/cuda/strategies checks/bundle checks/gpu_check)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES COST 30)

@@ -276,7 +276,7 @@ static rlim_t least_to_start(void)
  * them for what a thread allocates. */
 static void check_limits(const char *const *arguments, const char *refusal)
 {
-    enum { STEP = 6 << 20, MOST = 112 << 20 };
+    enum { STEP = 9 << 20, MOST = 112 << 20 };
     bool refused = false;
     if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     const rlim_t least = least_to_start();

@@ -33,8 +33,7 @@ bool wd_option_same(const wd_option *option, const void *a, const void *b);
     WD_FIELD(field), .type = WD_OPTION_INT, .default_text = default_, .min = min_, .max = max_,    \
                      .metavar = "N"
 #define WD_SEED_LINE(field, default_)                                                              \
-    WD_FIELD(field), .type = WD_OPTION_SEED, .default_text = default_, .max = UINT64_MAX,          \
-                     .metavar = "N"
+    WD_FIELD(field), .type = WD_OPTION_SEED, .default_text = default_, .max = 0x1p64, .metavar = "N"
 #define WD_FLOAT_LINE(field, default_, min_, max_)                                                 \
     WD_FIELD(field), .type = WD_OPTION_FLOAT, .default_text = default_, .min = min_, .max = max_,  \
                      .metavar = "X"
