@@ -15,18 +15,13 @@
 
 #include "core/memory.h"
 #include "core/plain.h"
+#include "core/text.h"
 #include "io/file.h"
 #include "io/hub.h"
 #include "io/json.h"
 #include "io/safetensors_impl.h"
 
 static const char index_suffix[] = ".safetensors.index.json", file_suffix[] = ".safetensors";
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
 
 static int by_name(const void *a, const void *b)
 {
@@ -93,7 +88,7 @@ static wd_status list_shards(const char ***names, int64_t *count, json_t *weight
             wrong = "has a control character";
         else if (strchr(shard, '/') || !strcmp(shard, ".."))
             wrong = "is not a plain file name";
-        else if (!ends_with(shard, file_suffix))
+        else if (!wd_ends_with(shard, file_suffix))
             wrong = "is not a .safetensors file";
         if (wrong) {
             wd_free(block);
@@ -183,7 +178,7 @@ wd_status wd_safetensors_open(wd_safetensors **out, const char *path, wd_err *er
     WD_TRY(wd_alloc(&block, 1, sizeof(wd_safetensors), "a set of tensors", err));
     wd_safetensors *set = block;
     wd_status status =
-        ends_with(path, ".json") ? open_index(set, path, err) : open_single(set, path, err);
+        wd_ends_with(path, ".json") ? open_index(set, path, err) : open_single(set, path, err);
     if (status != WD_OK) {
         wd_safetensors_close(set);
         return status;
@@ -228,8 +223,9 @@ static wd_status not_found(const char *folder, const char *stem, wd_err *err)
         bool variant = !strncmp(name, stem, length) && name[length] == '.';
         if (!strncmp(name, stem, length) && name[length] == '-' && wd_safetensors_is_shard(name))
             snprintf(shard, sizeof shard, "%s", name);
-        bool other = ends_with(name, file_suffix) || ends_with(name, ".bin") ||
-                     ends_with(name, ".pt") || ends_with(name, ".pth") || ends_with(name, ".gguf");
+        bool other = wd_ends_with(name, file_suffix) || wd_ends_with(name, ".bin") ||
+                     wd_ends_with(name, ".pt") || wd_ends_with(name, ".pth") ||
+                     wd_ends_with(name, ".gguf");
         if (variant || other) snprintf(found, sizeof found, "%s", name);
         if (variant) break;
     }

@@ -44,28 +44,17 @@ static wd_status try_map(const char *path, wd_err *err)
     return status;
 }
 
-/* Does what saving does: writes a new file beside `path`, flushes it, gives it another name, and
- * maps it. Some network file systems and those of FUSE refuse one of these. */
+/* Does what saving does: writes a new file beside `path`, flushes it, renames it over another one,
+ * and maps it. Some network file systems and those of FUSE refuse one of these. */
 static wd_status try_all(const char *path, wd_err *err)
 {
     int fd;
-    char temporary[WD_PATH_MAX], renamed[WD_PATH_MAX];
-    WD_TRY(wd_file_temporary(&fd, temporary, path, err));
-    const bool written = write(fd, "", 1) == 1;
-    const int cause = errno;
+    char probe[WD_PATH_MAX];
+    WD_TRY(wd_file_temporary(&fd, probe, path, err));
     close(fd);
-    wd_status status = WD_OK;
-    if (!written)
-        status = wd_fail(err, WD_IO, "%s: cannot be written: %s", temporary, strerror(cause));
-    else if (snprintf(renamed, sizeof renamed, "%s.tmp", temporary) >= (int)sizeof renamed)
-        status = wd_fail(err, WD_INVALID_ARGUMENT, "%.400s...: path is too long", path);
-    if (status != WD_OK) {
-        wd_file_abandon(temporary);
-        return status;
-    }
-    WD_TRY(wd_file_commit(temporary, renamed, err));
-    status = try_map(renamed, err);
-    wd_file_abandon(renamed);
+    wd_status status = wd_file_write(probe, "", 1, err);
+    if (status == WD_OK) status = try_map(probe, err);
+    wd_file_abandon(probe);
     return status;
 }
 

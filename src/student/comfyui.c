@@ -49,8 +49,8 @@ wd_status wd_student_write_workflow(const char *path, const char *file, bool is_
 {
     json_t *json;
     const bool large = student->dit.in_channels == 48;
-    /* Of ComfyUI's samplers that which comes nearest to the student's own scheduler. For UniPC that
-     * is not uni_pc, which steps along other noise levels: of a student of wan-tiny that was
+    /* This one of ComfyUI's samplers comes nearest to the student's own scheduler. For UniPC it is
+     * not uni_pc, which steps along other noise levels: of a student of wan-tiny that was
      * trained for 14 minutes, final latents differ from those of `sample`, by their root mean
      * square, in 10 and in 20 steps by 0.020 and 0.010 with dpmpp_2m, 0.024 and 0.012 with
      * res_multistep, 0.057 and 0.038 with euler, 0.081 and 0.041 with uni_pc (24 prompts, ComfyUI

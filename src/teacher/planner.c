@@ -31,8 +31,8 @@ struct wd_planner {
     bool planned[WD_STRATEGY_auto];
     wd_strategy_plan plan[WD_STRATEGY_auto]; /* of the strategies that are planned */
     wd_traffic traffic;                      /* of the plan that was asked for last */
-    /* What planning works on, which is too large for a small stack: plans that compete with the
-     * best one so far, and what the plan under way is made for. */
+    /* Scratch memory of planning, which is too large for a small stack. The plans compete with the
+     * best one so far; the plan under way is made for the cluster and the sizes. */
     wd_strategy_plan on_processor, smaller, other_cut;
     wd_cluster cluster;
     wd_teacher_size size;

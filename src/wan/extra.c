@@ -6,37 +6,27 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "wan/names.h"
 #include "wan/part.h"
-
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
-static bool begins_with(const char *text, const char *begin)
-{
-    return !strncmp(text, begin, strlen(begin));
-}
 
 /* Tensors of text encoders that were saved with the decoder of their model, under the names of
  * transformers and of llama.cpp, or by ComfyUI, which adds CLIP's logit_scale to all of them. */
 static bool is_unused_by_encoder(const char *name)
 {
-    return begins_with(name, "decoder.") || begins_with(name, "lm_head.") ||
-           begins_with(name, "dec.") || !strcmp(name, "logit_scale");
+    return wd_begins_with(name, "decoder.") || wd_begins_with(name, "lm_head.") ||
+           wd_begins_with(name, "dec.") || !strcmp(name, "logit_scale");
 }
 
 static bool is_harmless(const char *name, const wd_naming *naming, wd_component component)
 {
     static const char *const buffers[] = {"freqs",    "freqs_cos",    "freqs_sin",
                                           "inv_freq", "_extra_state", "position_ids"};
-    if (!begins_with(name, naming->prefix)) return true; /* another part of an all-in-one file */
+    if (!wd_begins_with(name, naming->prefix)) return true; /* another part of an all-in-one file */
     name += strlen(naming->prefix);
     if (!strcmp(name, "spiece_model")) return true; /* the tokenizer of a text encoder's file */
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
-        if (ends_with(name, buffers[i])) return true;
+        if (wd_ends_with(name, buffers[i])) return true;
     return component == WD_COMPONENT_TEXT_ENCODER && is_unused_by_encoder(name);
 }
 

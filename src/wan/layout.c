@@ -6,25 +6,20 @@
 
 #include "core/append.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "io/folder_list.h"
 #include "io/json.h"
 #include "wan/part.h"
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
 static int is_single_file(const struct dirent *entry)
 {
     const char *name = entry->d_name;
-    return name[0] != '.' && (ends_with(name, ".safetensors") || ends_with(name, ".gguf"));
+    return name[0] != '.' && (wd_ends_with(name, ".safetensors") || wd_ends_with(name, ".gguf"));
 }
 
 static int is_torch(const struct dirent *entry)
 {
-    return ends_with(entry->d_name, ".pth");
+    return wd_ends_with(entry->d_name, ".pth");
 }
 
 static wd_status refuse_several(const char *folder, const wd_folder_list *list, const char *options,

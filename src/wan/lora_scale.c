@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/plain.h"
+#include "core/text.h"
 #include "io/json.h"
 
 /* An alpha that a trainer stores as BF16 differs from the number by at most 2^-9 of it. */
@@ -365,8 +366,7 @@ static wd_status read_kohya(wd_lora_scales *l, const wd_safetensors *set, wd_err
     bool has_alphas = false, is_converted = false;
     for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
         const char *name = wd_safetensors_at(set, i)->name;
-        const size_t n = strlen(name), m = strlen(".alpha");
-        has_alphas = has_alphas || (n > m && !strcmp(name + n - m, ".alpha"));
+        has_alphas = has_alphas || wd_ends_with(name, ".alpha");
         is_converted = is_converted || strstr(name, ".lora_A");
     }
     if (module && !is_none(module) && !strstr(module, "lora") && !strstr(module, "lycoris") &&
@@ -391,9 +391,8 @@ static bool all_have_alpha(const wd_safetensors *set)
     int64_t products = 0, alphas = 0;
     for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
         const char *name = wd_safetensors_at(set, i)->name;
-        const size_t n = strlen(name), m = strlen(".alpha");
         products += strstr(name, ".lora_B") || strstr(name, ".lora_up");
-        alphas += n > m && !strcmp(name + n - m, ".alpha");
+        alphas += wd_ends_with(name, ".alpha");
     }
     return alphas >= products;
 }

@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "core/plain.h"
+#include "core/text.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "wan/naming.h"
@@ -27,12 +28,6 @@ static const char *const twins[] = {
                          "Comfy-Org/Wan_2.1_ComfyUI_repackaged, or wan2.2_vae.safetensors of "
                          "Comfy-Org/Wan_2.2_ComfyUI_Repackaged",
 };
-
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
 
 bool wd_part_says(const char *text, const char *part)
 {
@@ -55,13 +50,13 @@ static wd_status refuse_other_formats(const char *path, wd_component component, 
     const ssize_t read_bytes = fd < 0 ? 0 : pread(fd, begin, sizeof begin, 0);
     const size_t got = read_bytes > 0 ? (size_t)read_bytes : 0;
     if (fd >= 0) close(fd);
-    if (got && ends_with(path, ".gguf") && (got < sizeof begin || memcmp(begin, "GGUF", 4)))
+    if (got && wd_ends_with(path, ".gguf") && (got < sizeof begin || memcmp(begin, "GGUF", 4)))
         return wd_fail(err, WD_BAD_FORMAT,
                        "%s: is named as a GGUF file, but does not begin with \"GGUF\" (damaged, or "
                        "a download that failed?)",
                        path);
     for (size_t i = 0; i < sizeof torch / sizeof *torch; i++)
-        is_torch = is_torch || ends_with(path, torch[i]);
+        is_torch = is_torch || wd_ends_with(path, torch[i]);
     if (is_torch || (got == sizeof begin && !memcmp(begin, "PK\3\4", 4)))
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: is a torch file, which can run code when it is read and is therefore "

@@ -2,16 +2,11 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/text.h"
 #include "io/gguf_spiece.h"
 #include "wan/pipeline.h"
 
 enum { SPIECE_BYTES_MAX = 64 << 20 }; /* of UMT5 5 MB */
-
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
 
 /* The tensor of a text encoder's file. */
 static wd_status take_tensor(char **out, size_t *bytes, const char *path, wd_err *err)
@@ -53,9 +48,9 @@ static wd_status take_metadata(char **out, size_t *bytes, const char *path, wd_e
 wd_status wd_pipeline_spiece(char **out, size_t *bytes, const wd_pipeline *p, wd_err *err)
 {
     const char *path = p->part[WD_COMPONENT_TOKENIZER];
-    if (ends_with(path, ".safetensors")) return take_tensor(out, bytes, path, err);
-    if (ends_with(path, ".gguf")) return take_metadata(out, bytes, path, err);
-    if (ends_with(path, ".json"))
+    if (wd_ends_with(path, ".safetensors")) return take_tensor(out, bytes, path, err);
+    if (wd_ends_with(path, ".gguf")) return take_metadata(out, bytes, path, err);
+    if (wd_ends_with(path, ".json"))
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: expected spiece.model, which is what this program reads; get that of "
                        "google/umt5-xxl",

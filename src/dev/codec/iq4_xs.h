@@ -1,6 +1,7 @@
-/* GGUF's IQ4_XS: 256 values as a float16 factor, 2 and 4 bytes with the upper 2 and the lower 4
- * bits of 8 scales, one for each 32 values, then 16 bytes for each of these, with the halves as in
- * Q4_0. value = factor (scale - 32) level(half), exact. */
+/* GGUF's IQ4_XS: a block of 256 values in 8 groups of 32. It has a float16 factor, then the scales
+ * of the groups (2 bytes with their upper 2 bits, 4 bytes with their lower 4 bits), then 16 bytes
+ * for each group, which has its halves as in Q4_0. value = factor (scale - 32) level(half), exact.
+ */
 #ifndef WD_DEV_CODEC_IQ4_XS_H
 #define WD_DEV_CODEC_IQ4_XS_H
 
