@@ -115,6 +115,9 @@ void wd_pictures_to(wd_picture_fn *fn, void *context); /* NULL, the default: to 
 const char *wd_version(void);
 int wd_version_number(void);
 
+/* What this library was built with, a line for each: "GPU kernels: built\nMPI: built\n". */
+const char *wd_features(void);
+
 /* Asks the running job to stop soon, as Ctrl-C does. Training then writes its checkpoint and its
  * student, if it has taken a step, and succeeds; other jobs end with WD_INTERRUPTED. The function
  * may be called from a signal handler and from any thread. A job that starts forgets an earlier
@@ -284,6 +287,7 @@ typedef struct wd_plan_options {
                                  * "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b" */
     int64_t ranks, hosts;       /* of the planned run; ranks 0: as `train` says, or one per host */
     bool json;
+    bool verbose;    /* text only: all strategies, columns and items */
     const char *svg; /* file to which a drawing of the plan is written; NULL: none */
     uint64_t reserved[8];
 } wd_plan_options;

@@ -210,7 +210,7 @@ static void ranks_are_drawn_and_named(void **state)
     wd_err err;
     const char *file = wd_test_path("plan.svg");
     wd_program_run(&program, PLAN("8", "2"), "--teacher_device_strategy", "balanced", "--svg",
-                   file);
+                   file, "--verbose");
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "8 on 2 hosts: a global batch of 32"));
     assert_non_null(strstr(program.out, "samples/s"));

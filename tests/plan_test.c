@@ -197,7 +197,8 @@ static void own_steps_of_all_sizes_are_planned(void **state)
 }
 
 /* Runs a student of two steps that has all memory savings which keep its quality, with as much
- * memory as it needs, and then with a byte less: that is refused, with suggestions. */
+ * memory of its device as it needs without a teacher there, and then with a byte less: that is
+ * refused, with suggestions. */
 static void run_a_byte_short(const char *run, const char *target_replay)
 {
     char devices[64];
@@ -208,7 +209,7 @@ static void run_a_byte_short(const char *run, const char *target_replay)
         snprintf(devices, sizeof devices, less ? "sim:%lldB" : "sim:1GiB",
                  less ? (long long)planned_peak(run) - 1 : 0);
         wd_program_run(&program, RUN(less ? "led-short" : run), "--devices", devices,
-                       "--teacher_window", "6", "--teacher_device_strategy", "gpu", usual[0],
+                       "--teacher_window", "6", "--teacher_device_strategy", "cpu", usual[0],
                        usual[1], usual[2], usual[3], usual[4], usual[5], usual[6], usual[7],
                        usual[8], "--target_replay", target_replay);
         if (!less) wd_program_succeeded(&program);
@@ -544,7 +545,7 @@ static void a_device_may_be_too_small_to_measure(void **state)
     (void)state;
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--measure_rates", "--devices",
                    "sim:1B@link=1GB/s,compute=1GFLOP/s");
-    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit, whatever the strategy");
     assert_non_null(strstr(program.out, "no, sim:0 lacks"));
     wd_program_run(&program, RUN("tiny"), "--measure_rates", "--devices", "sim:1B");
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit, whatever the strategy");
@@ -566,24 +567,157 @@ static void plan_needs_a_teacher(void **state)
 
 #define TOO_SMALL "sim:1MiB,2MiB@link=1GB/s,compute=1GFLOP/s"
 
-/* The table has a line for every strategy, and what the recommended one takes. */
+/* Whether no line from the table of strategies on, up to the verdict, is longer than a terminal. */
+static void assert_narrow(const char *text)
+{
+    const char *line = strstr(text, "\n  strategy "), *end = strstr(text, "\nfits under ");
+    assert_non_null(line);
+    assert_non_null(end);
+    while (++line < end) {
+        if (strcspn(line, "\n") > 100) fail_msg("longer than 100 columns: %.200s", line);
+        line += strcspn(line, "\n");
+    }
+}
+
+/* The table has a line for every strategy that the devices can serve, and what the recommended one
+ * takes. */
 static void plan_prints_tables(void **state)
 {
     (void)state;
-    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
-                   "sim:2x256MiB@link=1GB/s,compute=1TFLOP/s");
-    wd_program_succeeded(&program);
-    static const char *const parts[] = {
+    static const char *const always[] = {
         "cpu ",  "gpu ",          "gpu0 ",           "balanced ",   "sequential ", "offload ",
         "disk ", "by what it is", "teacher weights", "student EMA", "sim:1"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (!strstr(program.out, parts[i])) fail_msg("no \"%s\" in\n%s", parts[i], program.out);
-    assert_memory_equal(program.out, "simulated: ", strlen("simulated: "));
-    assert_non_null(strstr(program.out, "sim:0 to sim:1 256 MiB each"));
-    assert_non_null(strstr(program.out, "\n* "));
-    assert_non_null(strstr(program.out, "\nin all under "));
-    assert_non_null(strstr(program.out, "* the fastest that fits"));
-    assert_null(strstr(program.out, " \n"));
+    static const char *const more[] = {"custom needs --teacher_device_map", "window", "across",
+                                       "gradient norm", "by what moves in a step"};
+    for (int verbose = 0; verbose < 2; verbose++) {
+        wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts,
+                       "--devices", "sim:2x256MiB@link=1GB/s,compute=1TFLOP/s",
+                       verbose ? "--verbose" : NULL);
+        wd_program_succeeded(&program);
+        for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+            if (!strstr(program.out, always[i]))
+                fail_msg("no \"%s\" in\n%s", always[i], program.out);
+        for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+            if (verbose != (strstr(program.out, more[i]) != NULL))
+                fail_msg("\"%s\" in\n%s", more[i], program.out);
+        if (!verbose) assert_narrow(program.out);
+        assert_memory_equal(program.out, "simulated: ", strlen("simulated: "));
+        assert_non_null(strstr(program.out, "sim:0 to sim:1 256 MiB each"));
+        assert_non_null(strstr(program.out, "\n* is the fastest strategy that fits."));
+        assert_null(strstr(program.out, " \n"));
+    }
+}
+
+/* However many devices and ranks there are, and however much they have. */
+static void plans_are_narrow(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"sim:h100", "sim:4xrtx4090", "sim:8xh100"};
+    for (int i = 0; i < 3; i++)
+        for (int ranks = 0; ranks < 2; ranks++) {
+            wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype",
+                           "bfloat16", "--student_config", student, "--devices", devices[i],
+                           "--host_memory", "1TiB", "--ranks", ranks ? "8" : "1", "--hosts",
+                           ranks && !i ? "8" : "1", "--num_steps", "10");
+            if (ranks && i == 1) { /* four devices are too few for eight ranks */
+                wd_program_refused(&program, WD_INVALID_ARGUMENT, "share equally");
+                continue;
+            }
+            wd_program_succeeded(&program);
+            assert_narrow(program.out);
+        }
+}
+
+/* A plan ends with what the run takes, and with the command that starts it, which works. */
+static void a_plan_ends_with_a_command(void **state)
+{
+    (void)state;
+    const char *arguments[62];
+    int n = 0;
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
+                   "sim:256MiB@link=1GB/s,compute=1TFLOP/s", "--num_steps", "2", "--output_dir",
+                   wd_test_path("verdict"));
+    wd_program_succeeded(&program);
+    const char *verdict = strstr(program.out, "\nfits under ");
+    assert_non_null(verdict);
+    assert_non_null(strstr(verdict, " of host memory, "));
+    assert_non_null(strstr(verdict, " of sim:0, "));
+    assert_non_null(strstr(verdict, " samples, which are few to learn from"));
+    char *command = strstr(verdict, "\nrun on such a machine:\n  wandistiller train ");
+    assert_non_null(command);
+    command = strstr(command, "train ");
+    assert_null(strstr(command, "sim:"));
+    command[strcspn(command, "\n")] = 0;
+    for (char *word = strtok(command, " "); word && n < 60; word = strtok(NULL, " "))
+        arguments[n++] = word;
+    arguments[n] = NULL;
+    wd_program_run_(&program, arguments);
+    wd_program_succeeded(&program);
+    assert_true(wd_path_exists(wd_test_path("verdict/run.json")));
+}
+
+/* The command of a preset names the model to download. The plan says so in JSON, too. */
+static void a_preset_becomes_a_hub_id(void **state)
+{
+    (void)state;
+    static const char *const presets[][2] = {{"wan2.1-1.3b", "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"},
+                                             {"wan2.1-14b", "Wan-AI/Wan2.1-T2V-14B-Diffusers"},
+                                             {"wan2.2-a14b", "Wan-AI/Wan2.2-T2V-A14B-Diffusers"},
+                                             {"wan2.2-5b", "Wan-AI/Wan2.2-TI2V-5B-Diffusers"}};
+    for (int i = 0; i < 4; i++) {
+        json_t *plan;
+        wd_err err;
+        wd_program_run(&program, "plan", "--teacher_preset", presets[i][0], "--teacher_dtype",
+                       "bfloat16", "--student_config", student, "--height", "512", "--width", "512",
+                       "--host_memory", "512GiB", "--devices", "sim:h200", "--num_steps", "10000",
+                       "--batch_size", "16", "--json");
+        wd_program_succeeded(&program);
+        wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
+        const json_t *verdict = json_object_get(plan, "verdict");
+        assert_true(json_is_true(json_object_get(verdict, "fits")));
+        assert_float_equal(json_number_value(json_object_get(verdict, "samples")), 160000, 0);
+        assert_int_equal(json_integer_value(json_object_get(verdict, "steps")), 10000);
+        const char *command = json_string_value(json_object_get(verdict, "command"));
+        assert_non_null(strstr(command, presets[i][1]));
+        assert_non_null(strstr(command, "--data_path prompts.txt"));
+        assert_non_null(strstr(command, "--output_dir student"));
+        json_decref(plan);
+    }
+}
+
+/* A strategy that does not fit is a failure, with the ways out that `train` names, the fastest
+ * first. One that fits, but is slow, is warned of, by `train`, too. */
+static void a_strategy_that_was_asked_for_is_judged(void **state)
+{
+    (void)state;
+    double seconds, last = 0;
+    int ways = 0;
+    wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype",
+                   "bfloat16", "--student_config", student, "--height", "512", "--width", "512",
+                   "--host_memory", "64GiB", "--devices", "sim:rtx4090@cpu=2TFLOP/s",
+                   "--teacher_device_strategy", "gpu");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under --teacher_device_strategy "
+                                                  "gpu; the commands above do");
+    assert_non_null(strstr(program.out, "\ndoes not fit under gpu\n"));
+    for (const char *at = program.err; (at = strstr(at, "  # ")); at++, ways++) {
+        assert_int_equal(sscanf(at, "  # %lf s per step", &seconds), 1);
+        assert_true(seconds >= last);
+        last = seconds;
+    }
+    assert_true(ways >= 2);
+    assert_non_null(strstr(program.err, "--teacher_device_strategy offload"));
+    wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype",
+                   "bfloat16", "--student_config", student, "--height", "512", "--width", "512",
+                   "--host_memory", "64GiB", "--devices", "sim:rtx4090@cpu=2TFLOP/s",
+                   "--teacher_device_strategy", "cpu");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "--teacher_device_strategy cpu takes "));
+    assert_non_null(strstr(program.err, " s per step; offload fits, too, and takes "));
+    wd_program_run(&program, RUN("slow"), "--devices",
+                   "sim:256MiB@link=100GB/s,compute=100TFLOP/s,cpu=1MFLOP/s",
+                   "--teacher_device_strategy", "cpu");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "--teacher_device_strategy cpu takes "));
 }
 
 /* A plan in which nothing fits recommends nothing, says what is missing, and is a failure. */
@@ -591,31 +725,23 @@ static void plan_fails_where_nothing_fits(void **state)
 {
     (void)state;
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
-                   TOO_SMALL, "--host_memory", "1MiB", "--teacher_dtype", "float32");
-    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
+                   TOO_SMALL, "--host_memory", "1MiB", "--teacher_dtype", "float32", "--verbose");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit, whatever the strategy");
     assert_non_null(strstr(program.out, "sim:0 1 MiB ("));
-    assert_non_null(strstr(program.out, "nothing fits, "));
+    assert_non_null(strstr(program.out, "\nNo strategy fits; "));
+    assert_non_null(strstr(program.out, "\ndoes not fit, whatever the strategy\n"));
     assert_null(strstr(program.out, "*"));
-    assert_null(strstr(program.out, "in all"));
-    assert_non_null(strstr(program.out, "to take less: a smaller student (--student_config), "
-                                        "--mixed_precision, --gradient_checkpointing, "
-                                        "--teacher_dtype bfloat16,\nfewer --trajectories"));
+    assert_null(strstr(program.out, "wandistiller train"));
     const char *items = strstr(program.out, "by what it is:\n");
     assert_non_null(items);
     assert_memory_equal(items + strcspn(items, "\n") + 48, "     host     sim:0     sim:1\n", 30);
     const char *links = strstr(items, "by what moves in a step:\n");
     assert_non_null(links);
     assert_non_null(strstr(links, "\n  host memory to sim:0 "));
-    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
-                   TOO_SMALL, "--host_memory", "1MiB", "--mixed_precision",
-                   "--gradient_checkpointing", "--teacher_dtype", "bfloat16");
-    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
-    /* what is asked for already is no advice */
-    assert_non_null(strstr(program.out, "to take less: a smaller student (--student_config),\n"
-                                        "fewer --trajectories"));
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--devices", TOO_SMALL, "--json");
-    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit");
     assert_non_null(strstr(program.out, "\"recommended\": null"));
+    assert_non_null(strstr(program.out, "\"command\": null"));
 }
 
 static void plan_says_how_long_a_run_takes(void **state)
@@ -624,7 +750,7 @@ static void plan_says_how_long_a_run_takes(void **state)
     static const char devices[] = "sim:1GiB@link=1GB/s,compute=1GFLOP/s,cpu=1GFLOP/s";
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--devices", devices);
     wd_program_succeeded(&program);
-    assert_non_null(strstr(program.out, ": 10 epochs of the prompts, which --data_path names; "
+    assert_non_null(strstr(program.out, "\n10 epochs of the prompts, which --data_path names; "
                                         "1000 steps take "));
     assert_null(strstr(program.out, "guidance"));
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--devices", devices,
@@ -635,7 +761,7 @@ static void plan_says_how_long_a_run_takes(void **state)
                    devices, "--num_epochs", "4", "--batch_size", "2", "--target_reuse", "1",
                    "--ranks", "2", "--devices", "sim:2x1GiB@link=1GB/s,compute=1GFLOP/s");
     wd_program_succeeded(&program);
-    assert_non_null(strstr(program.out, ": 4 steps (4 epochs of 3 prompts), 16 targets, each seen "
+    assert_non_null(strstr(program.out, "\n4 steps (4 epochs of 3 prompts), 16 targets, each seen "
                                         "once: "));
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
                    devices, "--num_steps", "100000", "--max_minutes", "30");
@@ -734,7 +860,7 @@ static void plan_says_what_cannot_encode(void **state)
     }
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts,
                    "--cache_dir", wd_test_path("none"), "--host_memory", "1MiB", "--json");
-    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit, whatever the strategy");
     assert_non_null(strstr(program.out, "\"no_room_to_encode\": \"host memory\""));
 }
 
@@ -793,6 +919,10 @@ int main(void)
         cmocka_unit_test(a_device_may_be_too_small_to_measure),
         cmocka_unit_test(plan_needs_a_teacher),
         cmocka_unit_test(plan_prints_tables),
+        cmocka_unit_test(plans_are_narrow),
+        cmocka_unit_test(a_plan_ends_with_a_command),
+        cmocka_unit_test(a_preset_becomes_a_hub_id),
+        cmocka_unit_test(a_strategy_that_was_asked_for_is_judged),
         cmocka_unit_test(plan_fails_where_nothing_fits),
         cmocka_unit_test(plan_says_how_long_a_run_takes),
         cmocka_unit_test(guidance_has_its_cost_beside),

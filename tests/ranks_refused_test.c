@@ -44,7 +44,7 @@ static void a_plan_that_does_not_fit_is_one_report(void **state)
     assert_int_equal(count(program.err, "wandistiller: [Rank "), 1 + 3);
     assert_int_equal(count(program.err, ", host "), 1);
     assert_int_equal(count(program.err, "cpu: allocated"), 3);
-    assert_int_equal(count(program.err, "what would fit, best first"), 1);
+    assert_int_equal(count(program.err, "what would fit, fastest first"), 1);
     assert_false(wd_path_exists(wd_test_path("never/run.json")));
 }
 

@@ -2,7 +2,6 @@
 #include "api/advice.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 #include "api/memory_changes.h"
 #include "core/append.h"
@@ -24,7 +23,9 @@ static bool may_choose(const wd_train_plan *plan)
     return plan->asked == WD_STRATEGY_auto && !plan->map.given;
 }
 
-bool wd_advice_is_slow(const wd_train_plan *plan)
+/* Whether auto has chosen a strategy, and another one would take half the time or less, but lacks
+ * memory. */
+static bool is_slow(const wd_train_plan *plan)
 {
     const wd_strategy_plan *all;
     if (!may_choose(plan) || !plan->chosen.fits) return false;
@@ -69,26 +70,40 @@ static void write_options(char out[TEXT_BYTES], const wd_memory_change *c,
                   o->gradient_accumulation_steps);
 }
 
-static void say(const wd_train_plan *plan, const char *options, double seconds,
-                wd_strategy strategy)
+/* Warns that another strategy that fits is much faster than the one that was asked for. */
+static void warn_of_slow_choice(const wd_train_plan *plan)
 {
-    char now[96] = "nothing fits";
-    if (plan->chosen.fits)
-        snprintf(now, sizeof now, "%s is the fastest strategy that fits, and takes %.3g s per step",
-                 wd_strategy_name(plan->chosen.strategy), plan->chosen.step_seconds);
-    wd_log(WD_LOG_WARNING, "%s. Add%s: the run then takes %.3g s per step, with %s", now, options,
-           seconds, wd_strategy_name(strategy));
+    const wd_strategy_plan *all, *best, *now = &plan->chosen;
+    if (plan->asked == WD_STRATEGY_auto || plan->map.given || !now->fits) return;
+    if (wd_planner_all(&all, plan->planner, NULL) != WD_OK) return;
+    best = wd_planner_best(all);
+    if (!best->fits || !is_much_faster(best->step_seconds, now->step_seconds)) return;
+    wd_log(WD_LOG_WARNING,
+           "--teacher_device_strategy %s takes %.3g s per step; %s fits, too, and takes %.3g s. "
+           "Without the option the run takes %s",
+           wd_strategy_name(now->strategy), now->step_seconds, wd_strategy_name(best->strategy),
+           best->step_seconds, wd_strategy_name(best->strategy));
+}
+
+void wd_advice_of_run(const wd_train_plan *plan)
+{
+    if (wd_log_rank()) return;
+    warn_of_slow_choice(plan);
+    if (is_slow(plan))
+        wd_log(WD_LOG_WARNING, "another strategy would take half the time or less, but lacks "
+                               "memory: `wandistiller plan` with the same options says what helps");
 }
 
 void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
 {
     const wd_strategy_plan *now = &plan->chosen;
-    double seconds = now->fits ? now->step_seconds : INFINITY;
+    double seconds = now->step_seconds;
     wd_strategy strategy = now->strategy;
     wd_memory_change change;
     wd_train_variant *run;
     char options[TEXT_BYTES] = "";
-    if (now->fits ? !wd_advice_is_slow(plan) : !may_choose(plan)) return;
+    warn_of_slow_choice(plan);
+    if (!is_slow(plan)) return;
     if (wd_alloc((void **)&run, 1, sizeof *run, "a plan", NULL) != WD_OK) return;
     for (int n = 1; wd_memory_change_at(&change, n); n++) {
         const wd_strategy_plan *found = &run->plan.chosen;
@@ -99,5 +114,10 @@ void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
         write_options(options, &change, &run->setup.options);
     }
     wd_free(run);
-    if (*options) say(plan, options, seconds, strategy);
+    if (!*options) return;
+    wd_log(WD_LOG_WARNING,
+           "%s is the fastest strategy that fits, and takes %.3g s per step. Add%s: the run then "
+           "takes %.3g s per step, with %s",
+           wd_strategy_name(now->strategy), now->step_seconds, options, seconds,
+           wd_strategy_name(strategy));
 }

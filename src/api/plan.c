@@ -6,8 +6,10 @@
 #include "api/json_text.h"
 #include "api/plan_svg.h"
 #include "api/plan_text.h"
+#include "api/plan_verdict.h"
 #include "api/rank_gpus.h"
 #include "api/ranks.h"
+#include "api/suggestions.h"
 #include "api/text_plan.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -77,20 +79,21 @@ static wd_status say_plan(char **text, const wd_plan_options *options, const wd_
     const wd_strategy_plan *all;
     char line[512];
     WD_TRY(wd_planner_all(&all, where->planner, err));
+    const bool lacks = wd_train_plan_lacks_to_encode(where);
     const wd_plan_table table = {.plan = where,
                                  .setup = s,
                                  .teacher = name_of_teacher(options, s),
                                  .strategy = all,
                                  .best = wd_planner_best(all),
                                  .shown = &where->chosen,
+                                 .fits = where->chosen.fits && !lacks,
+                                 .verbose = options->verbose,
                                  .guided_seconds = plan_guided(where, s)};
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (options->svg) WD_TRY(wd_plan_svg_write(options->svg, &table, err));
     WD_TRY(say(text, &table, options->json, err));
-    const bool lacks = wd_train_plan_lacks_to_encode(where);
-    if (!lacks) wd_advice_log(where, s);
-    if (table.best->fits && !lacks) return WD_OK;
-    return wd_fail(err, WD_DOES_NOT_FIT, "plan: nothing fits; the plan says what is missing");
+    wd_advice_log(where, s);
+    return table.fits ? WD_OK : wd_suggestions_refuse(where, s, err);
 }
 
 static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,
@@ -99,6 +102,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     planned *p;
     WD_TRY(check_svg(options->svg, err));
     WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
+    wd_plan_command_options(&s->given, options, &devices->list);
     wd_status status = make_plan(p, s, devices, err);
     if (status == WD_OK) status = say_plan(text, options, &p->where, s, err);
     wd_train_plan_close(&p->where);

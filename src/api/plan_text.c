@@ -7,12 +7,15 @@
 
 #include "api/memory_report.h"
 #include "api/plan_links.h"
-#include "api/run_length.h"
+#include "api/plan_verdict.h"
 #include "api/sheets.h"
 #include "core/page.h"
 #include "student/params.h"
 
-enum { CELL = 32, LIMIT = 17, LIMIT_OF_RANKS = 27 };
+enum { CELL = 32, LIMIT = 17, LIMIT_OF_RANKS = 27, FEW_DEVICES = 4 };
+
+/* Smaller items are shown with --verbose only. */
+static const size_t SMALL_ITEM = 1 << 20;
 
 static double billions(const wd_dit_config *config)
 {
@@ -102,6 +105,16 @@ static void say_head(wd_page *p, const wd_plan_table *t)
 
 /* ---- all strategies ---- */
 
+static bool has_ranks(const wd_plan_table *t)
+{
+    return t->plan->input.cluster.ranks > 1;
+}
+
+static int limit_columns(const wd_plan_table *t)
+{
+    return has_ranks(t) ? LIMIT_OF_RANKS : LIMIT;
+}
+
 static const char *fits_text(char out[64], const wd_plan_table *t, const wd_strategy_plan *s)
 {
     char bytes[CELL];
@@ -123,84 +136,115 @@ static void say_bytes(wd_page *p, double bytes)
     wd_page_say(p, " %9s", wd_bytes_text(text, sizeof text, (size_t)bytes));
 }
 
+/* How many devices the short table of strategies has columns for. Of more than one it shows the
+ * fullest, which decides whether a strategy fits. */
+static bool shows_fullest(const wd_plan_table *t)
+{
+    return !t->verbose && t->plan->devices->count > 2;
+}
+
+static void say_peaks(wd_page *p, const wd_plan_table *t, const wd_strategy_plan *s)
+{
+    const wd_devices *d = t->plan->devices;
+    size_t most = 0;
+    say_bytes(p, (double)wd_placed_host_peak(&s->bytes, &t->plan->input.cluster));
+    for (int i = 0; i < d->count; i++) {
+        if (!is_pool(d, i)) continue;
+        const size_t peak = wd_train_plan_peak(t->plan, s, i);
+        if (!shows_fullest(t)) say_bytes(p, (double)peak);
+        if (peak > most) most = peak;
+    }
+    if (shows_fullest(t)) say_bytes(p, (double)most);
+    wd_page_say(p, "\n");
+}
+
+/* The bytes that a step copies, by kind of link. */
+static void say_traffic(wd_page *p, const wd_plan_table *t, const wd_strategy_plan *s)
+{
+    say_bytes(p, s->step_bytes[WD_LINK_READ]);
+    if (has_pools(t->plan->devices)) {
+        say_bytes(p, s->step_bytes[WD_LINK_IN]);
+        say_bytes(p, s->step_bytes[WD_LINK_OUT]);
+        say_bytes(p, s->step_bytes[WD_LINK_ACROSS]);
+    }
+    if (has_ranks(t)) say_bytes(p, s->step_bytes_sent);
+}
+
 static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
 {
     char fits[64], limit[64], window[64];
-    const wd_devices *d = t->plan->devices;
     const wd_strategy_plan *s = &t->strategy[k];
-    const bool many = t->plan->input.cluster.ranks > 1;
     const bool is_best = s->fits && s->strategy == t->best->strategy;
+    if (s->objection && !t->verbose) return;
     wd_page_say(p, "%c %-11s ", is_best ? '*' : ' ', wd_strategy_name(s->strategy));
     if (s->objection) {
         wd_page_say(p, "%s\n", s->objection);
         return;
     }
+    wd_page_say(p, "%-24s", fits_text(fits, t, s));
     snprintf(window, sizeof window, "%" PRId64 "/%" PRId64, s->window, s->micro_batch);
-    wd_page_say(p, "%-24s %8s %9.3g", fits_text(fits, t, s), window, s->step_seconds);
-    if (many) wd_page_say(p, " %9.4g", wd_train_plan_samples_per_s(t->plan, s));
-    wd_page_say(p, "  %-*s", many ? LIMIT_OF_RANKS : LIMIT,
+    if (t->verbose) wd_page_say(p, " %8s", window);
+    wd_page_say(p, " %9.3g", s->step_seconds);
+    if (has_ranks(t) && t->verbose)
+        wd_page_say(p, " %9.4g", wd_train_plan_samples_per_s(t->plan, s));
+    wd_page_say(p, "  %-*s", limit_columns(t),
                 wd_train_plan_limit(limit, sizeof limit, t->plan, s));
-    say_bytes(p, s->step_bytes[WD_LINK_READ]);
-    if (has_pools(d)) {
-        say_bytes(p, s->step_bytes[WD_LINK_IN]);
-        say_bytes(p, s->step_bytes[WD_LINK_OUT]);
-        say_bytes(p, s->step_bytes[WD_LINK_ACROSS]);
-    }
-    if (many) say_bytes(p, s->step_bytes_sent);
-    say_bytes(p, (double)wd_placed_host_peak(&s->bytes, &t->plan->input.cluster));
-    for (int i = 0; i < d->count; i++)
-        if (is_pool(d, i)) say_bytes(p, (double)wd_train_plan_peak(t->plan, s, i));
+    if (t->verbose) say_traffic(p, t, s);
+    say_peaks(p, t, s);
+}
+
+static void say_titles(wd_page *p, const wd_plan_table *t)
+{
+    const wd_devices *d = t->plan->devices;
+    wd_page_say(p, "  %-11s %-24s", "strategy", "fits");
+    if (t->verbose) wd_page_say(p, " %8s", "window");
+    wd_page_say(p, " %9s", "s/step");
+    if (has_ranks(t) && t->verbose) wd_page_say(p, " %9s", "samples/s");
+    wd_page_say(p, "  %-*s", limit_columns(t), "limited by");
+    if (t->verbose) wd_page_say(p, " %9s", "read");
+    if (t->verbose && has_pools(d)) wd_page_say(p, " %9s %9s %9s", "in", "out", "across");
+    if (t->verbose && has_ranks(t)) wd_page_say(p, " %9s", "sent");
+    wd_page_say(p, " %9s", "host");
+    for (int i = 0; i < d->count && !shows_fullest(t); i++)
+        if (is_pool(d, i)) wd_page_say(p, " %9s", d->name[i]);
+    if (shows_fullest(t)) wd_page_say(p, " %9s", "fullest");
     wd_page_say(p, "\n");
 }
 
-/* Prints options that need less memory, unless they are already given. */
-static void say_less(wd_page *p, const wd_machine_options *m)
+/* What the columns of the table mean. */
+static void say_legend(wd_page *p, const wd_plan_table *t)
 {
-    wd_page_say(p,
-                "to take less: a smaller student (--student_config)%s%s%s,\nfewer --trajectories, "
-                "smaller pictures (--height, --width)\n",
-                m->student_dtype == WD_BF16 ? "" : ", --mixed_precision",
-                m->checkpointing ? "" : ", --gradient_checkpointing",
-                m->teacher_dtype == WD_BF16 ? "" : ", --teacher_dtype bfloat16");
+    if (t->best->fits)
+        wd_page_say(p, "\n* is the fastest strategy that fits.");
+    else
+        wd_page_say(p, "\nNo strategy fits; %s lacks least.", wd_strategy_name(t->best->strategy));
+    wd_page_say(p, " The last columns are memory%s.%s\n",
+                has_ranks(t) ? " of a host and of the fullest rank" : "",
+                t->verbose ? "" : "\nMore is shown with --verbose.");
+    if (!t->verbose) return;
+    wd_page_say(
+        p,
+        "\"window\" is how many trajectories one pass over the teacher's weights advances, "
+        "and how many at a time.\n"
+        "Bytes of a step%s: \"read\" from disk%s%s.\n",
+        has_ranks(t) ? " of all ranks" : "",
+        has_pools(t->plan->devices)
+            ? ", \"in\" from host memory to devices, \"out\" to host memory, \"across\" from "
+              "device to device"
+            : "",
+        has_ranks(t) ? ", \"sent\" to other ranks by the rank that sends most" : "");
 }
 
 static void say_strategies(wd_page *p, const wd_plan_table *t)
 {
-    const wd_devices *d = t->plan->devices;
-    const bool many = t->plan->input.cluster.ranks > 1;
     const char *small = wd_train_plan_lacks_to_encode(t->plan);
-    char length[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT];
-    wd_page_say(p, "  %-11s %-24s %8s %9s", "strategy", "fits", "window", "s/step");
-    if (many) wd_page_say(p, " %9s", "samples/s");
-    wd_page_say(p, "  %-*s %9s", many ? LIMIT_OF_RANKS : LIMIT, "limited by", "read");
-    if (has_pools(d)) wd_page_say(p, " %9s %9s %9s", "in", "out", "across");
-    if (many) wd_page_say(p, " %9s", "sent");
-    wd_page_say(p, " %9s", "host");
-    for (int i = 0; i < d->count; i++)
-        if (is_pool(d, i)) wd_page_say(p, " %9s", d->name[i]);
-    wd_page_say(p, "\n");
+    char sheets[WD_SHEETS_TEXT];
+    say_titles(p, t);
     for (int k = 0; k < WD_STRATEGY_auto; k++) say_strategy(p, t, k);
-    if (t->best->fits)
-        wd_page_say(p, "\n* the fastest that fits; ");
-    else
-        wd_page_say(p, "\nnothing fits, %s lacks least; ", wd_strategy_name(t->best->strategy));
-    wd_page_say(p,
-                "window: trajectories per sweep / states at a time\n"
-                "bytes per step%s: read from disk%s%s\n",
-                many ? " of all ranks" : "",
-                has_pools(d) ? ", in from host memory to devices, out to it, across from device to "
-                               "device"
-                             : "",
-                many ? ";\nsent to other ranks by the one that sends most; host: of all its ranks; "
-                       "devices: of the fullest rank"
-                     : "");
-    if (!t->best->fits) say_less(p, &t->setup->trainer.machine);
+    say_legend(p, t);
     if (small)
         wd_page_say(p, "train refuses %s: %s has no room for what encodes the prompts\n",
                     t->plan->map.given ? "custom" : "them all", small);
-    if (t->shown->fits)
-        wd_page_say(p, "in all under %s: %s\n", wd_strategy_name(t->shown->strategy),
-                    wd_run_length_text(length, t->plan, t->setup, t->shown));
     if (t->shown->fits && t->guided_seconds > 0)
         wd_page_say(p,
                     "this run has no guidance; with it the teacher makes two evaluations for each "
@@ -209,7 +253,8 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_page_say(p, "%s\n", sheets);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];
-        if (wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
+        const bool shown = t->verbose || t->strategy[k].strategy == t->shown->strategy;
+        if (shown && wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
             wd_page_say(p, "%s\n", line);
     }
     wd_page_say(p, "\n");
@@ -259,12 +304,20 @@ static bool is_same_row(const wd_plan_item *a, const wd_plan_item *b)
     return a->phase == b->phase && !strcmp(a->name, b->name);
 }
 
+/* How many devices, from the first, the table of items has columns for. */
+static int shown_devices(const wd_plan_table *t)
+{
+    const int count = t->plan->devices->count;
+    return t->verbose || count < FEW_DEVICES ? count : FEW_DEVICES;
+}
+
 /* Prints a row with all items of one name: host memory, then devices up to the last one that has
  * such an item. */
-static void say_row(wd_page *p, const wd_devices *d, const wd_memory_plan *items, int first)
+static void say_row(wd_page *p, const wd_plan_table *t, const wd_memory_plan *items, int first)
 {
+    const wd_devices *d = t->plan->devices;
     char name[64], cell[CELL];
-    size_t host = 0, bytes[WD_PLACED_DEVICES_MAX] = {0};
+    size_t host = 0, most = 0, bytes[WD_PLACED_DEVICES_MAX] = {0};
     int end = 0;
     const wd_plan_item *row = &items->item[first];
     for (int i = first; i < items->items; i++) {
@@ -272,7 +325,10 @@ static void say_row(wd_page *p, const wd_devices *d, const wd_memory_plan *items
         if (!is_same_row(item, row)) continue;
         *(item->place == WD_PLAN_HOST ? &host : &bytes[item->place]) = item->bytes;
         if (item->place >= end) end = item->place + 1;
+        if (item->bytes > most) most = item->bytes;
     }
+    if (most < SMALL_ITEM && !t->verbose) return;
+    if (end > shown_devices(t)) end = shown_devices(t);
     const bool always = row->phase == WD_PLAN_TRAINING || row->phase == WD_PLAN_PROGRAM;
     snprintf(name, sizeof name, "%s%s%s", row->name, always ? "" : ", while ",
              always ? "" : wd_plan_phase_name(row->phase));
@@ -293,13 +349,13 @@ static void say_items(wd_page *p, const wd_plan_table *t)
                       "its part"
                     : "",
                 "", "host");
-    for (int i = 0; i < d->count; i++)
+    for (int i = 0; i < shown_devices(t); i++)
         if (is_pool(d, i)) wd_page_say(p, " %9s", d->name[i]);
     wd_page_say(p, "\n");
     for (int i = 0; i < items.items; i++) {
         bool again = false;
         for (int k = 0; k < i; k++) again |= is_same_row(&items.item[k], &items.item[i]);
-        if (!again) say_row(p, d, &items, i);
+        if (!again) say_row(p, t, &items, i);
     }
 }
 
@@ -309,7 +365,8 @@ wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err
     say_head(&p, table);
     say_strategies(&p, table);
     say_items(&p, table);
-    wd_plan_links_say(&p, table->plan, table->shown);
+    if (table->verbose) wd_plan_links_say(&p, table->plan, table->shown);
+    wd_plan_verdict_say(&p, table);
     return wd_page_take(out, &p);
 }
 
@@ -346,7 +403,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b, s:I, s:o}",
+        "s:b, s:I, s:o, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
@@ -360,5 +417,6 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         wd_train_plan_lacks_to_encode(table->plan), "sample_sheets",
         table->setup->trainer.samples.count > 0, "merged_bytes",
         (json_int_t)table->plan->merged_bytes, "guided_seconds_per_step",
-        table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null());
+        table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(), "verdict",
+        wd_plan_verdict_json(table));
 }

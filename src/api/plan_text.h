@@ -12,6 +12,8 @@ typedef struct wd_plan_table {
     const wd_strategy_plan *strategy;
     const wd_strategy_plan *best;  /* the fastest that fits, else the one that lacks least */
     const wd_strategy_plan *shown; /* in detail: the one that was asked for, or recommended */
+    bool fits;                     /* the shown one, and what encodes the prompts */
+    bool verbose;                  /* text only: all strategies, columns and items */
     double guided_seconds; /* per step of the same run with guidance; 0: it has guidance, or does
                             * not fit with it */
 } wd_plan_table;

@@ -6,16 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *duration_text(char out[32], double seconds)
+const char *wd_duration_text(char out[WD_DURATION_TEXT], double seconds)
 {
     if (seconds < 120)
-        snprintf(out, 32, "%.3g s", seconds);
+        snprintf(out, WD_DURATION_TEXT, "%.3g s", seconds);
     else if (seconds < 120 * 60)
-        snprintf(out, 32, "%.3g minutes", seconds / 60);
+        snprintf(out, WD_DURATION_TEXT, "%.3g minutes", seconds / 60);
     else if (seconds < 72 * 3600)
-        snprintf(out, 32, "%.3g hours", seconds / 3600);
+        snprintf(out, WD_DURATION_TEXT, "%.3g hours", seconds / 3600);
     else
-        snprintf(out, 32, "%.3g days", seconds / 86400);
+        snprintf(out, WD_DURATION_TEXT, "%.3g days", seconds / 86400);
     return out;
 }
 
@@ -55,31 +55,41 @@ static void targets_text(char *out, size_t out_bytes, const wd_train_plan *plan,
     }
 }
 
+wd_run_length wd_run_length_of(const wd_train_plan *plan, const wd_train_setup *setup,
+                               const wd_strategy_plan *candidate)
+{
+    const wd_train_options *o = &setup->options;
+    const double step_s = candidate->step_seconds, limit_s = 60 * o->max_minutes;
+    const bool by_epochs =
+        o->num_steps && o->num_steps == wd_train_epoch_steps(setup) * o->num_epochs;
+    wd_run_length r = {.steps = o->num_steps, .why = by_epochs ? "" : "--num_steps"};
+    r.seconds = (double)r.steps * step_s;
+    if (limit_s > 0 && (!r.steps || r.seconds > limit_s))
+        r = (wd_run_length){(int64_t)(limit_s / step_s), limit_s, 0, "--max_minutes"};
+    r.samples = (double)r.steps * plan->step_samples;
+    return r;
+}
+
 const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan *plan,
                                const wd_train_setup *setup, const wd_strategy_plan *candidate)
 {
-    char time[32], targets[128], why[96] = "--num_steps";
+    char time[WD_DURATION_TEXT], targets[128], why[96];
     const wd_train_options *o = &setup->options;
-    const double step_s = candidate->step_seconds, limit_s = 60 * o->max_minutes;
-    int64_t steps = o->num_steps;
-    double seconds = (double)steps * step_s;
-    if (!steps && !(limit_s > 0)) {
+    const double step_s = candidate->step_seconds;
+    const wd_run_length r = wd_run_length_of(plan, setup, candidate);
+    if (!r.steps && !(o->max_minutes > 0)) {
         snprintf(out, WD_RUN_LENGTH_TEXT,
                  "%" PRId64 " epochs of the prompts, which --data_path names; 1000 steps take %s "
                  "at %.3g s per step",
-                 o->num_epochs, duration_text(time, 1000 * step_s), step_s);
+                 o->num_epochs, wd_duration_text(time, 1000 * step_s), step_s);
         return out;
     }
-    if (steps && steps == wd_train_epoch_steps(setup) * o->num_epochs)
+    snprintf(why, sizeof why, "%s", r.why);
+    if (!*why)
         snprintf(why, sizeof why, "%" PRId64 " epoch%s of %" PRId64 " prompts", o->num_epochs,
                  o->num_epochs == 1 ? "" : "s", setup->data.count);
-    if (limit_s > 0 && (!steps || seconds > limit_s)) {
-        seconds = limit_s;
-        steps = (int64_t)(limit_s / step_s);
-        snprintf(why, sizeof why, "--max_minutes");
-    }
-    targets_text(targets, sizeof targets, plan, &setup->phases, steps);
-    snprintf(out, WD_RUN_LENGTH_TEXT, "%" PRId64 " step%s (%s), %s: %s at %.3g s per step", steps,
-             steps == 1 ? "" : "s", why, targets, duration_text(time, seconds), step_s);
+    targets_text(targets, sizeof targets, plan, &setup->phases, r.steps);
+    snprintf(out, WD_RUN_LENGTH_TEXT, "%" PRId64 " step%s (%s), %s: %s at %.3g s per step", r.steps,
+             r.steps == 1 ? "" : "s", why, targets, wd_duration_text(time, r.seconds), step_s);
     return out;
 }

@@ -15,6 +15,7 @@
 
 enum {
     SUGGESTIONS_MAX = 5,
+    FOUND_MAX = 12, /* the fastest SUGGESTIONS_MAX of these are said */
     COMMAND_MAX = 1 << 15,
     LESS = 9 /* suggestions after a failed allocation need less than 9 tenths of the memory */
 };
@@ -62,14 +63,71 @@ static void sort_fitting(int *order, int *count, const wd_train_plan *where,
     }
 }
 
-static void say_suggestion(const wd_train_options *options, const wd_strategy_plan *plan)
+/* A command whose plan fits. */
+typedef struct way {
+    wd_strategy strategy;
+    double step_seconds;
+    int64_t window;
+    char *command;
+    bool worse; /* the student is */
+} way;
+
+/* The ways that were found, the fastest first; those that make a worse student are last. */
+typedef struct ways {
+    way way[FOUND_MAX];
+    int count;
+} ways;
+
+/* What more changes must gain to be offered, too: this share of the time. */
+static const double GAIN = 0.95;
+
+/* Whether a way with fewer changes, which was added earlier, has this strategy and is about as
+ * fast.
+ */
+static bool is_needless(const ways *w, const wd_strategy_plan *plan)
 {
-    char command[COMMAND_MAX];
+    for (int i = 0; i < w->count; i++)
+        if (w->way[i].strategy == plan->strategy &&
+            GAIN * w->way[i].step_seconds <= plan->step_seconds)
+            return true;
+    return false;
+}
+
+static bool comes_before(const way *a, const way *b)
+{
+    return a->worse != b->worse ? b->worse : a->step_seconds < b->step_seconds;
+}
+
+/* Adds a way if there is room for it, behind those that are as fast. */
+static void add_way(ways *w, const wd_train_options *options, const wd_strategy_plan *plan,
+                    bool worse)
+{
+    way new = {plan->strategy, plan->step_seconds, plan->window, NULL, worse};
     wd_train_options o = *options;
+    int at = w->count;
+    if (at == FOUND_MAX || is_needless(w, plan) ||
+        wd_alloc((void **)&new.command, 1, COMMAND_MAX, "a command", NULL) != WD_OK)
+        return;
     wd_teacher_choose(&o, wd_strategy_name(plan->strategy));
-    wd_train_command(command, sizeof command, &o);
-    wd_log(WD_LOG_ERROR, "  # %.3g s per step, window %" PRId64, plan->step_seconds, plan->window);
-    wd_log(WD_LOG_ERROR, "  %s", command);
+    wd_train_command(new.command, COMMAND_MAX, &o);
+    for (; at > 0 && comes_before(&new, &w->way[at - 1]); at--) w->way[at] = w->way[at - 1];
+    w->way[at] = new;
+    w->count++;
+}
+
+/* Logs the fastest ways, and frees all; returns how many were logged. */
+static int say_ways(ways *w)
+{
+    const int said = w->count < SUGGESTIONS_MAX ? w->count : SUGGESTIONS_MAX;
+    for (int i = 0; i < w->count; i++) {
+        if (i < said) {
+            wd_log(WD_LOG_ERROR, "  # %.3g s per step, window %" PRId64, w->way[i].step_seconds,
+                   w->way[i].window);
+            wd_log(WD_LOG_ERROR, "  %s", w->way[i].command);
+        }
+        wd_free(w->way[i].command);
+    }
+    return said;
 }
 
 /* Lets the planner choose window, micro-batch and prefetch. They never change the student, and the
@@ -87,21 +145,21 @@ typedef struct attempt {
     wd_train_plan plain; /* without the changes and without the map */
 } attempt;
 
-/* Logs the suggestions with one set of changes, at most `most`; returns their number. */
-static int say_suggestions(const wd_train_plan *plan, wd_train_variant *changed,
-                           const wd_memory_change *c, size_t below, int most)
+/* Adds the ways with one set of changes. */
+static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *changed,
+                         const wd_memory_change *c, size_t below)
 {
-    int order[WD_STRATEGY_auto], count = 0, said = 0;
+    int order[WD_STRATEGY_auto], count = 0;
     const wd_strategy_plan *all;
     wd_train_setup *setup = &changed->setup;
     wd_train_options given = setup->given;
-    if (!wd_memory_change_apply(&given, &setup->trainer.machine, c)) return 0;
-    if (wd_train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return 0;
+    if (!wd_memory_change_apply(&given, &setup->trainer.machine, c)) return;
+    if (wd_train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
     if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
         sort_fitting(order, &count, &changed->plan, all, below);
-    for (; said < count && said < most; said++) say_suggestion(&given, &all[order[said]]);
+    for (int i = 0; i < count; i++)
+        add_way(w, &given, &all[order[i]], c->small_replay || c->off_policy);
     wd_train_plan_close(&changed->plan);
-    return said;
 }
 
 /* The peak of a device, or of host memory for all ranks of the host, which have equal peaks. */
@@ -111,16 +169,15 @@ static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, i
     return (size_t)ranks * wd_plan_peak(memory, place);
 }
 
-/* Logs the suggestions with one set of changes and the map of `plan`, if any; returns their number.
- */
-static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup,
-                       wd_train_variant *changed, const wd_memory_change *c, size_t below, int most)
+/* Adds the ways with one set of changes and the map of `plan`, if any. */
+static void find_changed(ways *w, const wd_train_plan *plan, const wd_train_setup *setup,
+                         wd_train_variant *changed, const wd_memory_change *c, size_t below)
 {
-    if (wd_train_plan_lacks_to_encode(plan)) return 0;
+    if (wd_train_plan_lacks_to_encode(plan)) return;
     wd_train_variant_begin(changed, setup);
     choose_window(&changed->setup);
     changed->setup.options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
-    return say_suggestions(plan, changed, c, below, most);
+    find_planned(w, plan, changed, c, below);
 }
 
 /* Copies the plan without its map. */
@@ -134,23 +191,22 @@ static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
     return wd_text_plan_encoding(&out->text, setup, plan->devices, usual, NULL);
 }
 
-/* Logs up to SUGGESTIONS_MAX suggestions, those with the fewest changes first (with the map before
- * those without), then the fastest; returns their number. `below`: their plans need fewer bytes of
- * host memory and devices together. */
+/* Logs up to SUGGESTIONS_MAX ways, the fastest first, of those with the fewest changes (with the
+ * map before those without); returns their number. Changes that make a worse student are tried only
+ * where no others help. `below`: the plans need fewer bytes of host memory and devices together. */
 static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_t below)
 {
-    int said = 0;
+    ways found = {.count = 0};
     wd_memory_change c;
     attempt *a;
     if (wd_alloc((void **)&a, 1, sizeof *a, "a plan", NULL) != WD_OK) return 0;
     const bool both = plan->map.given && leave_map_out(&a->plain, plan, setup) == WD_OK;
-    for (int n = 0; said < SUGGESTIONS_MAX && wd_memory_change_at(&c, n); n++) {
-        said += say_changed(plan, setup, &a->changed, &c, below, SUGGESTIONS_MAX - said);
-        if (both)
-            said += say_changed(&a->plain, setup, &a->changed, &c, below, SUGGESTIONS_MAX - said);
+    for (int n = 0; found.count < FOUND_MAX && wd_memory_change_at(&c, n); n++) {
+        find_changed(&found, plan, setup, &a->changed, &c, below);
+        if (both) find_changed(&found, &a->plain, setup, &a->changed, &c, below);
     }
     wd_free(a);
-    return said;
+    return say_ways(&found);
 }
 
 /* ---- after an allocation failed ---- */
@@ -167,7 +223,7 @@ void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setu
                wd_memory_witness_says(text, witness, d));
     wd_log(WD_LOG_ERROR,
            "somebody else has taken the memory since, or --host_memory said too much. "
-           "What takes less, best first:");
+           "What takes less, fastest first:");
     say_all(plan, setup, all_bytes(plan, &plan->chosen) / 10 * LESS);
 }
 
@@ -190,18 +246,9 @@ static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory,
         wd_log(WD_LOG_ERROR, "  %s", beside);
 }
 
-wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *memory,
-                               const wd_train_setup *setup, wd_err *err)
+wd_status wd_suggestions_refuse(const wd_train_plan *plan, const wd_train_setup *setup, wd_err *err)
 {
-    const wd_devices *d = plan->devices;
-    bool fits = peak_of(plan, memory, WD_PLAN_HOST) <= plan->host_budget;
-    for (int i = 0; i < d->count; i++)
-        if (i != d->processor) fits &= wd_plan_peak(memory, i) <= wd_device_bytes_max(d->device[i]);
-    if (fits) return WD_OK;
-    say_missing(plan, memory, WD_PLAN_HOST, plan->host_budget);
-    for (int i = 0; i < d->count; i++)
-        if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
-    wd_log(WD_LOG_ERROR, "what would fit, best first:");
+    wd_log(WD_LOG_ERROR, "what would fit, fastest first:");
     const char *small = wd_train_plan_lacks_to_encode(plan);
     if (say_all(plan, setup, SIZE_MAX))
         return wd_fail(
@@ -224,4 +271,18 @@ wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *
         "(--student_config), fewer --trajectories, smaller pictures (--height, --width), "
         "or more memory%s",
         map);
+}
+
+wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *memory,
+                               const wd_train_setup *setup, wd_err *err)
+{
+    const wd_devices *d = plan->devices;
+    bool fits = peak_of(plan, memory, WD_PLAN_HOST) <= plan->host_budget;
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor) fits &= wd_plan_peak(memory, i) <= wd_device_bytes_max(d->device[i]);
+    if (fits) return WD_OK;
+    say_missing(plan, memory, WD_PLAN_HOST, plan->host_budget);
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
+    return wd_suggestions_refuse(plan, setup, err);
 }

@@ -5,9 +5,13 @@
 #include "api/memory_report.h"
 #include "api/train_plan.h"
 
-/* Returns WD_DOES_NOT_FIT if the memory plan does not fit, and logs how much is missing on which
- * device, and up to five commands whose plans fit, with the fewest changes first, then the fastest.
- */
+/* Logs up to five commands whose plans fit, the fastest first, and returns WD_DOES_NOT_FIT. Those
+ * that would make a worse student are last. */
+wd_status wd_suggestions_refuse(const wd_train_plan *plan, const wd_train_setup *setup,
+                                wd_err *err);
+
+/* Returns WD_OK if the memory plan fits. If not, it logs how much is missing on which device, and
+ * goes on as wd_suggestions_refuse does. */
 wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *memory,
                                const wd_train_setup *setup, wd_err *err);
 

@@ -19,6 +19,10 @@ static const wd_option own[] = {
     {WD_INT_LINE(hosts, "1", 1, 512), .group = "Machine",
      .help = "Number of hosts; each has the same number of ranks"},
     {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of tables"},
+    {WD_FLAG_LINE(verbose), .group = "Output",
+     .help =
+         "Print more: what each strategy copies in a step, strategies that these devices cannot "
+         "serve, every device, and items of less than a MiB"},
     {WD_TEXT_LINE(svg, "", "FILE"), .group = "Output", .flags = WD_OPTION_FILE,
      .help = "Draw the recommended plan, or that of TEACHER_DEVICE_STRATEGY: the memory of every "
              "device, and one sweep over the teacher"},

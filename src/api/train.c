@@ -89,9 +89,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
         wd_log(WD_LOG_WARNING, "%s", line);
     wd_memory_report_plan(plan, devices);
-    if (!wd_log_rank() && wd_advice_is_slow(where))
-        wd_log(WD_LOG_WARNING, "another strategy would take half the time or less, but lacks "
-                               "memory: `wandistiller plan` with the same options says what helps");
+    wd_advice_of_run(where);
     return wd_suggestions_check(where, plan, s, err);
 }
 

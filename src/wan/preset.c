@@ -8,7 +8,7 @@
 #include "core/memory.h"
 
 typedef struct preset {
-    const char *name, *dit, *vae;
+    const char *name, *hub_id, *dit, *vae;
     double boundary_ratio, flow_shift, guidance_scale[2];
     bool expand_timesteps;
 } preset;
@@ -19,6 +19,8 @@ typedef struct preset {
     "\"qk_norm\":\"rms_norm_across_heads\",\"rope_max_seq_len\":1024,\"text_dim\":4096,"           \
     "\"in_channels\":" #channels ",\"out_channels\":" #channels ",\"num_attention_heads\":" #heads \
     ",\"ffn_dim\":" #ffn ",\"num_layers\":" #layers "}"
+
+#define HUB(name) "Wan-AI/" name "-Diffusers"
 
 static const char vae_21[] = "{\"_class_name\":\"AutoencoderKLWan\"}";
 /* The statistics of its latents are those of vae/config.json of Wan2.2-TI2V-5B-Diffusers. */
@@ -46,16 +48,23 @@ static const char negative_prompt[] =
 
 /* Guidance as in wan/configs of Wan2.1 and Wan2.2 (A14B: the high-noise expert first). */
 static const preset presets[] = {
-    {"wan2.1-1.3b", DIT(16, 12, 8960, 30), vae_21, 0, 3, {5, 5}, false},
-    {"wan2.1-14b", DIT(16, 40, 13824, 40), vae_21, 0, 5, {5, 5}, false},
-    {"wan2.2-a14b", DIT(16, 40, 13824, 40), vae_21, 0.875, 5, {4, 3}, false},
-    {"wan2.2-5b", DIT(48, 24, 14336, 30), vae_22, 0, 5, {5, 5}, true},
+    {"wan2.1-1.3b", HUB("Wan2.1-T2V-1.3B"), DIT(16, 12, 8960, 30), vae_21, 0, 3, {5, 5}, false},
+    {"wan2.1-14b", HUB("Wan2.1-T2V-14B"), DIT(16, 40, 13824, 40), vae_21, 0, 5, {5, 5}, false},
+    {"wan2.2-a14b", HUB("Wan2.2-T2V-A14B"), DIT(16, 40, 13824, 40), vae_21, 0.875, 5, {4, 3}, false},
+    {"wan2.2-5b", HUB("Wan2.2-TI2V-5B"), DIT(48, 24, 14336, 30), vae_22, 0, 5, {5, 5}, true},
 };
 
 enum { PRESETS = sizeof presets / sizeof *presets };
 
 const char *const wd_preset_names[] = {"wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b",
                                        NULL};
+
+const char *wd_preset_hub_id(const char *name)
+{
+    for (int i = 0; i < PRESETS; i++)
+        if (!strcmp(presets[i].name, name)) return presets[i].hub_id;
+    return NULL;
+}
 
 static const char umt5_xxl[] =
     "{\"model_type\":\"umt5\",\"d_ff\":10240,\"d_kv\":64,\"d_model\":4096,\"num_heads\":64,"

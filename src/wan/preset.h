@@ -7,6 +7,9 @@
 /* Names of the presets: "wan2.1-1.3b", ..., NULL. */
 extern const char *const wd_preset_names[];
 
+/* The Hub id of the published pipeline in diffusers' format; NULL: no preset has this name. */
+const char *wd_preset_hub_id(const char *name);
+
 /* Sets the values of the published pipeline's configuration files: transformer (weights in F32 on
  * disk), text encoder, VAE, scheduler, boundary, text length. The pipeline has no path and no
  * weights. An unknown name is WD_INVALID_ARGUMENT, and the error lists all names. */
