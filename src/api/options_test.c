@@ -108,6 +108,21 @@ static void names_of_other_programs_are_known(void **state)
         {WD_JOB_TRAIN, "train-batch-size", "is --batch_size meant?"},
         {WD_JOB_TRAIN, "pretrained_model_name_or_path", "is --teacher_path meant?"},
         {WD_JOB_SAMPLE, "num_inference_steps", "is --steps meant?"},
+        {WD_JOB_TRAIN, "save_steps", "is --checkpoint_interval meant?"},
+        {WD_JOB_TRAIN, "checkpointing_steps", "is --checkpoint_interval meant?"},
+        {WD_JOB_TRAIN, "save_every_n_steps", "is --checkpoint_interval meant?"},
+        {WD_JOB_TRAIN, "teacher_model", "is --teacher_path meant?"},
+        {WD_JOB_PLAN, "resolution", "is --height or --width meant?"},
+        {WD_JOB_TRAIN, "max-train-epochs", "is --num_epochs meant?"},
+        {WD_JOB_TRAIN, "validation_prompt", "is --sample_prompts meant?"},
+        {WD_JOB_TRAIN, "report_to", "metrics.jsonl and TensorBoard's files in --output_dir"},
+        {WD_JOB_TRAIN, "learning_rate", "is --lr meant?"},
+        {WD_JOB_TRAIN, "steps", "is --num_steps meant?"},
+        {WD_JOB_TRAIN, "prompt", "is --data_path meant?"},
+        {WD_JOB_PLAN, "ram", "is --host_memory meant?"},
+        {WD_JOB_PLAN, "vram", "--devices sim:24GiB plans for another one"},
+        {WD_JOB_TRAIN, "batchsize", "is --batch_size meant?"},
+        {WD_JOB_TRAIN, "zzzzzzzzzzzzzzzzzzzz", "`wandistiller train --help` lists"},
     };
     wd_err err;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
