@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/append.h"
 #include "core/plain.h"
 
 enum {
@@ -76,6 +77,37 @@ enum {
 static const char *key_at(int i)
 {
     return i < INT_KEYS ? int_keys[i].name : other_keys[i - INT_KEYS];
+}
+
+/* ---- faults ---- */
+
+enum { FAULTS_TEXT = 3072 };
+
+/* The faults of a file, which are reported together. */
+typedef struct faults {
+    const char *where;
+    char text[FAULTS_TEXT]; /* "; "-separated, each without the name of the file */
+    size_t used;
+    int count;
+    wd_status status; /* of the first one */
+} faults;
+
+/* Adds the fault of a check that failed with `err`. */
+static void note(faults *f, wd_status status, const wd_err *err)
+{
+    const char *text = err->message;
+    const size_t n = strlen(f->where);
+    if (status == WD_OK) return;
+    if (!strncmp(text, f->where, n) && !strncmp(text + n, ": ", 2)) text += n + 2;
+    if (!f->count++) f->status = status;
+    f->used = wd_append(f->text, sizeof f->text, f->used, "%s(%d) %s", f->count > 1 ? "; " : "",
+                        f->count, text);
+}
+
+static wd_status report(const faults *f, wd_err *err)
+{
+    if (f->count == 1) return wd_fail(err, f->status, "%s: %s", f->where, f->text + strlen("(1) "));
+    return wd_fail(err, f->status, "%s has %d faults: %s", f->where, f->count, f->text);
 }
 
 /* ---- unknown keys ---- */
@@ -163,17 +195,23 @@ static wd_status same(const given *g, const char *where, int64_t teacher, const 
                    g->key, (long long)g->value, (long long)teacher, why);
 }
 
-static wd_status check_same(const given g[SETTINGS], const char *where, const wd_dit_config *t,
-                            wd_err *err)
+static void check_same(faults *f, const given g[SETTINGS], const char *where,
+                       const wd_dit_config *t)
 {
     const char *vae = "the student uses the teacher's VAE, so channels must agree";
-    WD_TRY(same(&g[IN_CHANNELS], where, t->in_channels, vae, err));
-    WD_TRY(same(&g[OUT_CHANNELS], where, t->out_channels, vae, err));
-    WD_TRY(same(&g[TEXT_DIM], where, t->text_dim,
-                "the student uses the teacher's text encoder, so text widths must agree", err));
-    WD_TRY(same(&g[HEAD_DIM], where, t->head_dim, "heads are taken whole from the teacher", err));
-    return same(&g[FREQ_DIM], where, t->freq_dim, "the time embedding is taken from the teacher",
-                err);
+    wd_err err;
+    note(f, same(&g[IN_CHANNELS], where, t->in_channels, vae, &err), &err);
+    note(f, same(&g[OUT_CHANNELS], where, t->out_channels, vae, &err), &err);
+    note(f,
+         same(&g[TEXT_DIM], where, t->text_dim,
+              "the student uses the teacher's text encoder, so text widths must agree", &err),
+         &err);
+    note(f, same(&g[HEAD_DIM], where, t->head_dim, "heads are taken whole from the teacher", &err),
+         &err);
+    note(f,
+         same(&g[FREQ_DIM], where, t->freq_dim, "the time embedding is taken from the teacher",
+              &err),
+         &err);
 }
 
 /* Width, from hidden_size or the number of heads, which must agree. */
@@ -357,6 +395,8 @@ wd_status wd_student_config_read(wd_student_config *out, const json_t *json, con
     wd_dit_config *dit = &config.dit;
     wd_json_reader r = {json, where};
     given g[SETTINGS] = {0};
+    faults f = {.where = where};
+    wd_err fault;
     dit->layers = (teacher->dit.layers + 1) / 2;
     if (wd_dit_width(dit) > WIDTH_DEFAULT_MAX && dit->head_dim <= WIDTH_DEFAULT_MAX)
         dit->heads = WIDTH_DEFAULT_MAX / dit->head_dim;
@@ -372,16 +412,17 @@ wd_status wd_student_config_read(wd_student_config *out, const json_t *json, con
                        where);
     }
     void *i = json_object_iter((json_t *)json);
-    for (; i; i = json_object_iter_next((json_t *)json, i)) {
-        WD_TRY(check_key(json_object_iter_key(i), where, err));
-    }
-    WD_TRY(check_kind(r, &teacher->dit, err));
-    WD_TRY(read_ints(g, r, err));
-    WD_TRY(check_same(g, where, &teacher->dit, err));
-    WD_TRY(check_patch(r, &teacher->dit, err));
-    WD_TRY(read_width(dit, g, where, err));
-    WD_TRY(read_ffn(dit, g, r, &teacher->dit, err));
-    WD_TRY(read_image_size(&config, r, teacher, err));
+    for (; i; i = json_object_iter_next((json_t *)json, i))
+        note(&f, check_key(json_object_iter_key(i), where, &fault), &fault);
+    note(&f, check_kind(r, &teacher->dit, &fault), &fault);
+    note(&f, read_ints(g, r, &fault), &fault);
+    check_same(&f, g, where, &teacher->dit);
+    note(&f, check_patch(r, &teacher->dit, &fault), &fault);
+    const wd_status width = read_width(dit, g, where, &fault);
+    note(&f, width, &fault);
+    if (width == WD_OK) note(&f, read_ffn(dit, g, r, &teacher->dit, &fault), &fault);
+    note(&f, read_image_size(&config, r, teacher, &fault), &fault);
+    if (f.count) return report(&f, err);
     if (g[LAYERS].key) dit->layers = g[LAYERS].value;
     if (g[ROPE_MAX].key) dit->rope_max_seq_len = g[ROPE_MAX].value;
     config.text_tokens = g[TEXT_TOKENS].value;

@@ -93,8 +93,8 @@ static void test_diffusers_file(void **state)
     (void)state;
     wd_err err;
     wd_student_config c;
-    wd_test_ok(wd_student_config_load(
-                   &c, WD_SOURCE_DIR "/models/wan-tiny/transformer/config.json", &teacher, &err),
+    wd_test_ok(wd_student_config_load(&c, WD_SOURCE_DIR "/models/wan-tiny/transformer/config.json",
+                                      &teacher, &err),
                &err);
     assert_memory_equal(&c.dit, &teacher.dit, sizeof c.dit);
 }
@@ -150,6 +150,25 @@ static void test_refused(void **state)
     }
 }
 
+/* A file of the Python version has several values that contradict the teacher: one message names
+ * them all. */
+static void all_faults_are_named(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_student_config c;
+    static const char text[] =
+        "{\"model_type\": \"unet\", \"hidden_size\": 100, \"num_channels\": 4, \"patch_size\": 16, "
+        "\"text_encoder_output_dim\": 768, \"colour\": 1}";
+    static const char *const says[] = {"s.json has 6 faults: (1) ",      "\"colour\"",
+                                       "model_type is \"unet\"",         "num_channels is 4",
+                                       "text_encoder_output_dim is 768", "patch_size is 16",
+                                       "(6) hidden_size is 100"};
+    const wd_status status = read_text(&c, text, &err);
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++)
+        wd_test_refused(status, &err, WD_INVALID_ARGUMENT, says[i]);
+}
+
 /* Of a teacher whose feed-forward width is below its number of heads. */
 static void test_nothing_is_left_of_a_width(void **state)
 {
@@ -171,6 +190,7 @@ int main(void)
         cmocka_unit_test(a_default_student_is_not_wide),
         cmocka_unit_test(test_diffusers_file),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(all_faults_are_named),
         cmocka_unit_test(test_nothing_is_left_of_a_width),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
