@@ -301,7 +301,7 @@ static const wd_option table[] = {
     {STRATEGY_ALIAS("balanced_teacher", "balanced")},
     {STRATEGY_ALIAS("sequential_teacher", "sequential")},
     {STRATEGY_ALIAS("sequential", "sequential")},
-    {STRATEGY_ALIAS("share_teacher", "gpu0")},
+    {STRATEGY_ALIAS("share_teacher", "offload")},
     {WD_TEXT_LINE(offload_folder, "", "DIR"), .group = "Machine",
      .flags = WD_OPTION_LEGACY | WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
      .help = "Not needed: disk reads the checkpoint's own files"},

@@ -140,6 +140,9 @@ const char *wd_hub_advice(char *out, size_t bytes, const char *path, const char 
     return out;
 }
 
+/* The teacher that commands of the Python version name. */
+#define FORMER_DEFAULT "timbrooks/instruct-wan"
+
 wd_status wd_hub_find(char out[WD_PATH_MAX], const char *name, wd_err *err)
 {
     char org[ID_MAX], model[ID_MAX], below[2 * ID_MAX + 16], commit[COMMIT_MAX];
@@ -160,6 +163,14 @@ wd_status wd_hub_find(char out[WD_PATH_MAX], const char *name, wd_err *err)
     WD_TRY(wd_path_join(snapshots, repository, "snapshots", err));
     WD_TRY(wd_path_join(path, snapshots, commit, err));
     if (wd_path_is_folder(path)) return wd_path_join(out, "", path, err);
+    if (!strcmp(name, FORMER_DEFAULT))
+        return wd_fail(err, WD_NOT_FOUND,
+                       "%s: the Hub has no such model, though commands of the Python version name "
+                       "it. Wan's published models are Wan-AI/Wan2.1-T2V-1.3B-Diffusers, "
+                       "Wan-AI/Wan2.1-T2V-14B-Diffusers, Wan-AI/Wan2.2-TI2V-5B-Diffusers and "
+                       "Wan-AI/Wan2.2-T2V-A14B-Diffusers: `hf download` of one of these names gets "
+                       "it",
+                       name);
     const bool is_main = !strcmp(revision, "main");
     char word[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
     return wd_fail(

@@ -105,6 +105,8 @@ static void says_how_to_get_it(void **state)
     (void)state;
     wd_err err;
     char found[WD_PATH_MAX];
+    wd_test_refused(wd_hub_find(found, "timbrooks/instruct-wan", &err), &err, WD_NOT_FOUND,
+                    "Wan-AI/Wan2.1-T2V-1.3B-Diffusers");
     wd_test_refused(wd_hub_find(found, "Wan-AI/Nothing", &err), &err, WD_NOT_FOUND,
                     "hf download Wan-AI/Nothing-Diffusers"); /* not the original format */
     wd_test_refused(wd_hub_find(found, "Wan-AI/Any-Diffusers", &err), &err, WD_NOT_FOUND,
