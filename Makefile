@@ -38,7 +38,8 @@ build: setup
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) "-DWD_CUDA_ARCHS=$(CUDA_ARCHS)" \
 		$(CMAKE_FLAGS) \
 		>$(if $(V),/dev/stdout,/dev/null)
-	@cmake --build --preset release --target wandistiller_cli
+	@cmake --build --preset release --target wandistiller_cli wandistiller_manual
+	@echo "built $(BUILD)/wandistiller:" && $(BUILD)/wandistiller --version
 
 build-all: build
 	@cmake --build --preset release
@@ -78,7 +79,6 @@ bundle: build
 	@sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-linux-$$(uname -m).tar.xz
 
 install: build
-	@cmake --build --preset release --target wandistiller_manual
 	@cmake --install $(BUILD)
 
 clean:

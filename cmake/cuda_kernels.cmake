@@ -15,6 +15,11 @@ target_link_libraries(wd_cuda_on_host PRIVATE wd_flags)
 
 # Compiled for GPUs, where there is nvcc; sanitizers have no use for that.
 set(WD_CUDA AUTO CACHE STRING "Compile kernels for NVIDIA GPUs: AUTO where nvcc is found, ON, OFF")
+# What `--version` says of them.
+set(WD_CUDA_BUILT "not built, WD_CUDA is OFF")
+if(WD_CUDA STREQUAL "AUTO" AND WD_SANITIZE)
+  set(WD_CUDA_BUILT "not built, WD_SANITIZE is set")
+endif()
 if(WD_CUDA STREQUAL "OFF" OR (WD_CUDA STREQUAL "AUTO" AND WD_SANITIZE))
   return()
 endif()
@@ -25,8 +30,10 @@ if(NOT WD_NVCC)
     message(FATAL_ERROR "WD_CUDA=ON: nvcc was not found in CUDA_HOME, /usr/local/cuda/bin or PATH; "
             "install the CUDA toolkit, or set WD_NVCC to the path of nvcc")
   endif()
+  set(WD_CUDA_BUILT "not built, nvcc was not found")
   return()
 endif()
+set(WD_CUDA_BUILT "built")
 set(WD_CUDA_IMAGE ${PROJECT_BINARY_DIR}/cuda/kernels.fatbin)
 set(WD_CUDA_LOG ${PROJECT_BINARY_DIR}/cuda/kernels.log)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/cuda)

@@ -12,6 +12,9 @@ endif()
 if(PMIX_FOUND)
   string(APPEND WD_PKGCONFIG_REQUIRES " pmix")
 endif()
+# From the folder of the pkg-config file to the prefix, wherever that is.
+file(RELATIVE_PATH WD_PKGCONFIG_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" WD_PKGCONFIG_PREFIX "${WD_PKGCONFIG_PREFIX}")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/wandistiller.pc.in
                ${PROJECT_BINARY_DIR}/wandistiller.pc @ONLY)
 
@@ -39,4 +42,4 @@ install(FILES ${WD_GENERATED}/wandistiller.1 DESTINATION ${CMAKE_INSTALL_MANDIR}
 install(FILES ${WD_GENERATED}/wandistiller.bash RENAME wandistiller
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES ${WD_GENERATED}/_wandistiller
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/cluster-functions)
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

@@ -25,6 +25,10 @@ target_include_directories(wd_core_objects PUBLIC ${PROJECT_SOURCE_DIR}/src
                            PRIVATE ${PROJECT_SOURCE_DIR} ${DNNL_INCLUDE})
 target_link_libraries(wd_core_objects PUBLIC wd_flags PkgConfig::JANSSON PkgConfig::UTF8PROC
                       PkgConfig::XXHASH PRIVATE PkgConfig::SENTENCEPIECE PNG::PNG OpenSSL::Crypto)
+set(WD_MPI_BUILT $<IF:$<BOOL:${MPI_C_FOUND}>,built,not built>)
+set_source_files_properties(
+  ${PROJECT_SOURCE_DIR}/src/api/api.c PROPERTIES COMPILE_DEFINITIONS
+  "WD_FEATURES=\"GPU kernels: ${WD_CUDA_BUILT}\\nMPI: ${WD_MPI_BUILT}\\n\"")
 # What is large is on the heap: some systems give threads little stack.
 if(NOT WD_SANITIZE)
   target_compile_options(wd_core_objects PRIVATE

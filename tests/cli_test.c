@@ -14,9 +14,11 @@ static void help_is_there(void **state)
     (void)state;
     wd_program_run(&program, "--version");
     assert_prints("wandistiller 0.");
+    assert_prints("\nGPU kernels: ");
+    assert_prints("\nMPI: ");
     wd_program_run(&program, "--help");
     assert_prints("distil a student from a teacher");
-    wd_program_run(&program, "train", "--help");
+    wd_program_run(&program, "train", "--help", "all");
     assert_prints("--teacher_path PATH");
     assert_prints("--mixed_precision [no|bf16|fp16]");
     assert_prints("(default: 64)");
@@ -39,8 +41,7 @@ static void every_option_is_in_manual_and_completions(void **state)
     (void)state;
     static const struct {
         const char *kind, *begin, *ends; /* of the name of an option */
-    } texts[] = {
-        {"--man", "\\fB\\-\\-", "\\"}, {"--bash", "--", " \""}, {"--zsh", "'--", "["}};
+    } texts[] = {{"--man", "\\fB\\-\\-", "\\"}, {"--bash", "--", " \""}, {"--zsh", "'--", "["}};
     for (int k = 0; k < 3; k++) {
         wd_program_run(&program, "help", texts[k].kind);
         wd_program_succeeded(&program);
@@ -179,10 +180,60 @@ static void contradictions_are_refused(void **state)
     assert_prints("\ncpu, by what it is");
 }
 
+/* --help is short where there are many options, and --help all names every one. */
+static void help_is_short_or_whole(void **state)
+{
+    (void)state;
+    static const char *const jobs[] = {"train", "plan"};
+    for (int i = 0; i < 2; i++) {
+        int64_t count;
+        int lines = 0;
+        const wd_option *table = wd_options_of(i ? WD_JOB_PLAN : WD_JOB_TRAIN, &count);
+        wd_program_run(&program, jobs[i], "--help");
+        wd_program_succeeded(&program);
+        for (const char *c = program.out; *c; c++) lines += *c == '\n';
+        assert_in_range(lines, 30, 46);
+        assert_prints("--teacher_path");
+        assert_prints("--help all");
+        assert_null(strstr(program.out, "--adam_beta1"));
+        wd_program_run(&program, jobs[i], "--help", "all");
+        wd_program_succeeded(&program);
+        for (int64_t k = 0; k < count; k++)
+            if (!has_name(program.out, "--", table[k].name, " \n"))
+                fail_msg("%s --help all lacks --%s", jobs[i], table[k].name);
+        assert_prints("Short for --teacher_device_strategy offload");
+        wd_program_run(&program, "help", jobs[i], "all");
+        wd_program_succeeded(&program);
+        assert_prints("--adam_beta1");
+    }
+}
+
+/* A reader that is gone, as `head -1` is, is no failure. */
+static void a_reader_may_leave(void **state)
+{
+    (void)state;
+    int ends[2], how;
+    assert_int_equal(pipe(ends), 0);
+    close(ends[0]);
+    const pid_t child = fork();
+    if (!child) {
+        signal(SIGPIPE, SIG_IGN);
+        dup2(ends[1], STDOUT_FILENO);
+        execl(WD_PROGRAM, WD_PROGRAM, "help", "--man", (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_is_there),
+        cmocka_unit_test(help_is_short_or_whole),
+        cmocka_unit_test(a_reader_may_leave),
         cmocka_unit_test(every_option_is_in_manual_and_completions),
         cmocka_unit_test(bound_threads_are_as_many),
         cmocka_unit_test(wrong_words_are_refused),

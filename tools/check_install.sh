@@ -17,7 +17,10 @@ find_one() { # NAME: the installed file of that name
 for name in libwandistiller.a wandistiller.h wandistiller.1 _wandistiller; do
     find_one "$name" >/dev/null
 done
-"$stage/bin/wandistiller" --version
+[ -s "$stage/share/zsh/site-functions/_wandistiller" ] ||
+    { echo "zsh finds completions in site-functions only, and none are there"; exit 1; }
+"$stage/bin/wandistiller" --version | grep -q "^GPU kernels: " ||
+    { echo "--version does not say whether there are GPU kernels"; exit 1; }
 sh "$source/tools/check_runpath.sh" "$stage/bin/wandistiller"
 bash -n "$stage/share/bash-completion/completions/wandistiller"
 ! command -v zsh >/dev/null || zsh -n "$(find_one _wandistiller)"
@@ -29,7 +32,7 @@ for example in "$source"/examples/*.c; do
     program=$stage/$(basename "$example" .c)
     # shellcheck disable=SC2046
     "$cc" -std=c17 -Wall -Wextra -Werror "$@" "$example" -o "$program" \
-        $(pkg-config --define-variable=prefix="$stage" --cflags --libs wandistiller)
+        $(pkg-config --cflags --libs wandistiller)
 done
 "$stage/sample" "$source/models/wan-tiny" "a red apple" "$stage/apple.png"
 [ -s "$stage/apple.png" ]

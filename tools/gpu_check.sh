@@ -374,7 +374,7 @@ find_planned_mib() {
 # ---- all ----
 
 {
-    echo "$(date -u +%Y-%m-%d), $("$program" --version), $(uname -m), $(nproc) cores"
+    echo "$(date -u +%Y-%m-%d), $("$program" --version | head -n 1), $(uname -m), $(nproc) cores"
     [ -z "$smi" ] || { echo; echo '```'; nvidia-smi -i "$gpu"; echo '```'; }
 } >"$kept/machine"
 for part in ${*:-$parts}; do

@@ -104,7 +104,7 @@ first() {
     first_seconds=${PART_SECONDS:-240}
     first_end=$(($(date +%s) + first_seconds))
     rm -rf "$first_out" && mkdir -p "$first_out" || return
-    tell "first: $device, $("$program" --version), at most $first_seconds s"
+    tell "first: $device, $("$program" --version | head -n 1), at most $first_seconds s"
     first_machine &
     # The libraries' own logs of one opening of the device are kept whole.
     log_level=5 cudnn_level=3 gpu_test properties.json 60 properties

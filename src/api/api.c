@@ -2,6 +2,10 @@
 #include "core/memory.h"
 #include "wandistiller.h"
 
+#ifndef WD_FEATURES
+#define WD_FEATURES "" /* of the build: see cmake/library.cmake */
+#endif
+
 const char *wd_version(void)
 {
     return WD_VERSION;
@@ -10,6 +14,11 @@ const char *wd_version(void)
 int wd_version_number(void)
 {
     return WD_VERSION_NUMBER;
+}
+
+const char *wd_features(void)
+{
+    return WD_FEATURES;
 }
 
 void wd_text_free(char *text)

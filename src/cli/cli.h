@@ -30,7 +30,8 @@ WD_JOB_MAP(X)
 #undef X
 
 void wd_cli_print_usage(FILE *to);            /* of the program */
-void wd_cli_print_help(FILE *to, wd_job job); /* of a command */
+/* Of a command. all: false prints what most people need, where there are many options. */
+void wd_cli_print_help(FILE *to, wd_job job, bool all);
 void wd_cli_print_man(FILE *to);              /* wandistiller(1) */
 void wd_cli_print_bash(FILE *to);             /* completions */
 void wd_cli_print_zsh(FILE *to);

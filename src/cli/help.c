@@ -62,7 +62,15 @@ static const char *full_help(char *out, size_t bytes, const wd_option *o)
     return out;
 }
 
-static void print_option(FILE *to, const wd_option *o)
+/* Cuts the text at the end of its first sentence, or at the first semicolon. */
+static void cut_to_first_clause(char *text)
+{
+    char *sentence = strstr(text, ". "), *part = strstr(text, "; ");
+    if (sentence) *sentence = 0;
+    if (part && (!sentence || part < sentence)) *part = 0;
+}
+
+static void print_option(FILE *to, const wd_option *o, bool brief)
 {
     char left[256], value[200], text[1024];
     wd_cli_value_text(value, sizeof value, o);
@@ -74,7 +82,9 @@ static void print_option(FILE *to, const wd_option *o)
     } else {
         fprintf(to, "%*s", HELP_COLUMN - n, "");
     }
-    print_wrapped(to, full_help(text, sizeof text, o), HELP_COLUMN, HELP_COLUMN);
+    full_help(text, sizeof text, o);
+    if (brief) cut_to_first_clause(text);
+    print_wrapped(to, text, HELP_COLUMN, HELP_COLUMN);
 }
 
 static void print_synopsis(FILE *to, wd_job job)
@@ -94,7 +104,43 @@ static void print_synopsis(FILE *to, wd_job job)
     fputs(" [options]", to);
 }
 
-static void print_table(FILE *to, wd_job job, const char *title)
+/* The options of `train` and `plan` that most people need, which --help shows; --help all shows the
+ * others, too. */
+static const char *const often_needed[] = {"teacher_path",
+                                           "transformer",
+                                           "teacher_dtype",
+                                           "data_path",
+                                           "student_config",
+                                           "student_steps",
+                                           "height",
+                                           "width",
+                                           "batch_size",
+                                           "num_steps",
+                                           "gradient_checkpointing",
+                                           "devices",
+                                           "teacher_device_strategy",
+                                           "host_memory",
+                                           "json",
+                                           "verbose"};
+
+/* A preset is what `plan` takes in the place of a teacher; for `train` it only completes files. */
+static bool is_often_needed(wd_job job, const char *name)
+{
+    static const char *const of_runs[] = {"output_dir", "resume"};
+    if (!strcmp(name, "teacher_preset")) return job == WD_JOB_PLAN;
+    for (size_t i = 0; i < sizeof of_runs / sizeof *of_runs; i++)
+        if (!strcmp(of_runs[i], name)) return job == WD_JOB_TRAIN;
+    for (size_t i = 0; i < sizeof often_needed / sizeof *often_needed; i++)
+        if (!strcmp(often_needed[i], name)) return true;
+    return false;
+}
+
+static bool has_brief_help(wd_job job)
+{
+    return job == WD_JOB_TRAIN || job == WD_JOB_PLAN;
+}
+
+static void print_table(FILE *to, wd_job job, const char *title, bool brief)
 {
     int64_t count;
     const wd_option *table = wd_options_of(job, &count);
@@ -102,23 +148,44 @@ static void print_table(FILE *to, wd_job job, const char *title)
     if (title) fprintf(to, "\n%s:\n", title);
     for (int64_t i = 0; i < count; i++) {
         const wd_option *o = &table[i];
-        if (o->flags & WD_OPTION_LEGACY) continue;
-        if (!title && o->group && (!group || strcmp(group, o->group)))
+        if (o->flags & WD_OPTION_LEGACY || (brief && !is_often_needed(job, o->name))) continue;
+        if (!title && !brief && o->group && (!group || strcmp(group, o->group)))
             fprintf(to, "\n%s:\n", group = o->group);
-        print_option(to, o);
+        print_option(to, o, brief);
     }
 }
 
-void wd_cli_print_help(FILE *to, wd_job job)
+/* Options of the Python version that are other names, or not needed any more. */
+static void print_old_names(FILE *to, wd_job job)
+{
+    int64_t count;
+    bool any = false;
+    const wd_option *table = wd_options_of(job, &count);
+    for (int64_t i = 0; i < count; i++) {
+        if (!(table[i].flags & WD_OPTION_LEGACY)) continue;
+        if (!any) fputs("\nOptions of the Python version:\n", to);
+        any = true;
+        fprintf(to, "  --%-*s%s\n", HELP_COLUMN - 4, table[i].name, table[i].help);
+    }
+}
+
+void wd_cli_print_help(FILE *to, wd_job job, bool all)
 {
     int64_t count;
     const wd_option *table = wd_options_of(job, &count);
+    const bool brief = has_brief_help(job) && !all;
     fputs("usage: ", to);
     print_synopsis(to, job);
     fprintf(to, "\n\n%c%s.\n", toupper(wd_job_summary(job)[0]), wd_job_summary(job) + 1);
-    print_table(to, job, count && table[0].group ? NULL : "Options");
-    print_table(to, WD_JOB_COMMON, "Every command");
+    print_table(to, job, count && table[0].group && !brief ? NULL : "Options", brief);
+    if (brief) {
+        fprintf(to, "\n`wandistiller %s --help all` lists all options, and says more of these.\n",
+                wd_job_name(job));
+        return;
+    }
+    print_table(to, WD_JOB_COMMON, "Every command", false);
     fputs("  --help                          This text\n", to);
+    print_old_names(to, job);
 }
 
 void wd_cli_print_usage(FILE *to)

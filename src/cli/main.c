@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -113,13 +114,17 @@ static int fail(const wd_err *err)
     return (int)err->status;
 }
 
-/* Flushes standard output, and reports if that fails. */
+/* Flushes standard output, and reports if that fails. A reader that has read enough and is gone, as
+ * in `wandistiller ... | head -1`, is no failure. */
 static int finish(void)
 {
     wd_err err = {.status = WD_IO};
     if (fflush(stdout) == 0 && !ferror(stdout)) return WD_OK;
+    const int error = errno;
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    if (poll(&out, 1, 0) == 1 && out.revents & POLLERR) return WD_OK;
     snprintf(err.message, sizeof err.message, "standard output: cannot be written: %s",
-             strerror(errno));
+             strerror(error));
     return fail(&err);
 }
 
@@ -139,7 +144,7 @@ static int help(int argc, char **argv)
     else if (!*what)
         wd_cli_print_usage(stdout);
     else if (wd_job_find(&job, what, &err) == WD_OK)
-        wd_cli_print_help(stdout, job);
+        wd_cli_print_help(stdout, job, argc > 2 && !strcmp(argv[2], "all"));
     else
         return fail(&err);
     return finish();
@@ -229,7 +234,7 @@ int main(int argc, char **argv)
     }
     const char *name = argv[1];
     if (!strcmp(name, "--version")) {
-        printf("wandistiller %s%s\n", wd_version(), WD_COMMIT);
+        printf("wandistiller %s%s\n%s", wd_version(), WD_COMMIT, wd_features());
         return finish();
     }
     if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))

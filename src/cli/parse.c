@@ -165,21 +165,26 @@ static void direct_log(const char *level)
         if (!strcmp(name[i], level)) wd_log_to(to_stderr, NULL, (wd_log_level)i);
 }
 
-static bool asks_for_help(int argc, char **argv)
+/* --help, or --help all. */
+static bool asks_for_help(bool *all, int argc, char **argv)
 {
-    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return true;
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        if (strcmp(argv[i], "--help") && strcmp(argv[i], "-h")) continue;
+        *all = i + 1 < argc && !strcmp(argv[i + 1], "all");
+        return true;
+    }
     return false;
 }
 
 wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, char **argv,
                       wd_err *err)
 {
+    bool all = false;
     *out = (wd_cli_input){0};
     reader r = begin(job, options, &out->common, argc, argv);
     direct_log(out->common.log_level);
-    if (asks_for_help(argc, argv)) {
-        wd_cli_print_help(stdout, job);
+    if (asks_for_help(&all, argc, argv)) {
+        wd_cli_print_help(stdout, job, all);
         out->done = true;
         return WD_OK;
     }
