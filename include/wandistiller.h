@@ -508,7 +508,8 @@ enum {
     WD_OPTION_STUDENT = 16,
     WD_OPTION_SAME_STUDENT = 32,
     WD_OPTION_PART = 64,     /* names a part of a model that lies elsewhere than in its folder */
-    WD_OPTION_OR_PARTS = 128 /* required only where no part is named */
+    WD_OPTION_OR_PARTS = 128, /* required only where no part is named */
+    WD_OPTION_WRITTEN = 256   /* a WD_OPTION_FILE that the job writes */
 };
 
 /* One option of a job. All strings are static. */
@@ -597,7 +598,9 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
 
 /* A file of options: a JSON object of option names and values (numbers, true and false, texts, and
  * arrays of texts), or the run.json of a run, from which it takes "options": the options that the
- * run was given, without values that were derived from them. It owns the strings that
+ * run was given, without values that were derived from them. Paths are relative to the folder of
+ * the file: those of files to read where they are there, and those of files that a job writes; other
+ * values are taken as they are. It owns the strings that
  * wd_config_apply puts into options, so close it after the options were used. */
 typedef struct wd_config wd_config;
 
@@ -606,7 +609,7 @@ void wd_config_close(wd_config *config); /* NULL is allowed */
 
 /* Sets the options that the file names, as one source. An unknown name, an unusable value, or a
  * contradiction is an error that names the file and the option. */
-wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd_err *err);
+wd_status wd_config_apply(wd_config *config, wd_job job, void *options, wd_err *err);
 
 #ifdef __cplusplus
 }

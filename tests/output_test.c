@@ -263,6 +263,36 @@ static void a_moved_run_goes_on_from_its_own_file(void **state)
     assert_rows(moved, 8);
 }
 
+/* A run's folder says everything about it, from wherever it is resumed, also after a copy, and also
+ * where the run was begun with relative paths. */
+static void a_folder_is_enough_to_resume(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char text[] = "a red apple\na blue star\na yellow smiling face\n";
+    char before[WD_PATH_MAX], checkpoint[WD_PATH_MAX];
+    const char *run = wd_test_path("relative-run");
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(wd_test_folder()), 0);
+    wd_test_ok(wd_file_write("relative.txt", text, sizeof text - 1, &err), &err);
+    wd_program_run(&program, RUN("relative-run"), "--data_path", "relative.txt", "--cache_dir",
+                   "relative-cache", "--stop_at_step", "4");
+    wd_program_succeeded(&program);
+    assert_int_equal(chdir("/"), 0);
+    wd_program_run(&program, "train", "--resume", run, "--stop_at_step", "6");
+    wd_program_succeeded(&program);
+    assert_rows(run, 6);
+    assert_true(has(wd_test_folder(), "relative-cache"));
+    wd_test_ok(wd_path_join(checkpoint, run, "checkpoints/step-00000004", &err), &err);
+    wd_program_run(&program, "train", "--resume", checkpoint, "--stop_at_step", "0");
+    wd_program_succeeded(&program);
+    assert_rows(run, 8);
+    assert_true(has(run, "earlier-1/run.json"));
+    wd_program_run(&program, "train", "--resume", wd_test_path("nothing"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "train needs --teacher_path");
+    assert_int_equal(chdir(before), 0);
+}
+
 /* All steps are done, and the student is made again; its checkpoint is the one that is there. */
 static void a_finished_run_that_is_resumed_writes_its_student(void **state)
 {
@@ -298,6 +328,7 @@ int main(void)
         cmocka_unit_test(some_paths_are_refused),
         cmocka_unit_test(one_run_at_a_time_has_the_folder),
         cmocka_unit_test(a_moved_folder_is_followed),
+        cmocka_unit_test(a_folder_is_enough_to_resume),
         cmocka_unit_test(a_moved_run_goes_on_from_its_own_file),
         cmocka_unit_test(a_finished_run_that_is_resumed_writes_its_student),
     };

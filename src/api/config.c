@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/option_paths.h"
 #include "api/options_json.h"
 #include "api/tables.h"
 #include "core/log.h"
@@ -13,7 +14,8 @@ struct wd_config {
     json_t *file;    /* owns the strings that options borrow */
     json_t *options; /* an object in `file`, borrowed */
     char *path;
-    char *folder; /* of a run.json, without a final slash; NULL: the file is no run.json */
+    char *folder;     /* of a run.json, without a final slash; NULL: the file is no run.json */
+    bool is_resolved; /* the paths of `options` are */
 };
 
 /* The keys of a run.json: see write_run in api/train.c. */
@@ -167,12 +169,23 @@ static void find_moved_run(const wd_config *config, wd_train_options *options)
     options->output_dir = config->folder;
 }
 
-wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd_err *err)
+/* The paths of a file are relative to its folder. Those of a run.json are whole: a run has
+ * completed them. */
+static wd_status resolve_paths(const wd_config *config, wd_job job, wd_err *err)
+{
+    char folder[WD_PATH_MAX];
+    WD_TRY(wd_path_beside(folder, config->path, "", err));
+    return *folder ? wd_option_paths_resolve(config->options, job, folder, err) : WD_OK;
+}
+
+wd_status wd_config_apply(wd_config *config, wd_job job, void *options, wd_err *err)
 {
     const char *key;
     json_t *value;
     wd_status status = WD_OK;
     wd_option_source file = {0};
+    if (!config->folder && !config->is_resolved) WD_TRY(resolve_paths(config, job, err));
+    config->is_resolved = true;
     json_object_foreach(config->options, key, value)
     {
         const wd_option *o = wd_option_find(job, key, err);

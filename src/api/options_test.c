@@ -2,7 +2,8 @@
 #include <unistd.h>
 
 #include "api/options_json.h"
-#include "testing.h"
+#include "io/file.h"
+#include "program.h"
 
 static void assert_says(const wd_err *err, const char *text)
 {
@@ -377,6 +378,39 @@ static void files_set_options(void **state)
     wd_config_close(config);
 }
 
+/* Paths of a file are relative to its folder; what is not there is a Hub id or another word. */
+static void paths_lie_beside_their_file(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"teacher_path\": \"Wan-AI/None\", \"data_path\": \"beside.txt\", \"output_dir\": "
+        "\"out\", \"cache_dir\": \"/cache\", \"teacher_lora\": \"a.lora:0.5,none:2,a.lora\", "
+        "\"sample_prompts\": [\"a cat\", \"beside.txt\"]}";
+    char folder[512], file[512], expected[2048];
+    wd_train_options t = wd_train_defaults();
+    wd_config *config = NULL;
+    wd_err err;
+    snprintf(folder, sizeof folder, "%s", wd_test_path("configs"));
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_ok(wd_file_write(wd_test_path("configs/beside.txt"), "a", 1, &err), &err);
+    wd_test_ok(wd_file_write(wd_test_path("configs/a.lora"), "a", 1, &err), &err);
+    snprintf(file, sizeof file, "%s", wd_test_path("configs/options.json"));
+    wd_test_ok(wd_file_write(file, text, sizeof text - 1, &err), &err);
+    wd_test_ok(wd_config_open(&config, file, &err), &err);
+    wd_test_ok(wd_config_apply(config, WD_JOB_TRAIN, &t, &err), &err);
+    assert_string_equal(t.teacher_path, "Wan-AI/None");
+    assert_string_equal(t.data_path, wd_test_path("configs/beside.txt"));
+    assert_string_equal(t.output_dir, wd_test_path("configs/out"));
+    assert_string_equal(t.cache_dir, "/cache");
+    assert_string_equal(t.sample_prompts.item[0], "a cat");
+    assert_string_equal(t.sample_prompts.item[1], wd_test_path("configs/beside.txt"));
+    snprintf(expected, sizeof expected, "%s/a.lora:0.5,none:2,%s/a.lora", folder, folder);
+    assert_string_equal(t.teacher_lora, expected);
+    wd_test_ok(wd_config_apply(config, WD_JOB_TRAIN, &t, &err), &err); /* as before */
+    assert_string_equal(t.output_dir, wd_test_path("configs/out"));
+    wd_config_close(config);
+}
+
 static void bad_files_are_refused(void **state)
 {
     (void)state;
@@ -432,6 +466,7 @@ int main(void)
         cmocka_unit_test(unusable_values_are_refused),
         cmocka_unit_test(structs_are_checked),
         cmocka_unit_test(files_set_options),
+        cmocka_unit_test(paths_lie_beside_their_file),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(a_stop_is_remembered),
     };

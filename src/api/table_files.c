@@ -39,7 +39,8 @@ static const wd_option convert_table[] = {
     {WD_CHOICE_LINE(dtype, "", "float32", "float16", "bfloat16", "float8_e4m3fn", "q8_0", "q4_k"),
      .help = "dtype of the weights; float8_e4m3fn, to comfyui: scaled fp8; q8_0 and q4_k, to gguf; "
              "these quantise the matrices of the blocks; default: as they are stored"},
-    {WD_TEXT_LINE(out, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+    {WD_TEXT_LINE(out, "", "PATH"),
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_WRITTEN,
      .help =
          "File to write, which must not exist yet: .safetensors for ComfyUI, .gguf for gguf; with "
          "--to diffusers a folder without a model"},

@@ -23,7 +23,7 @@ static const wd_option own[] = {
      .help =
          "Print more: what each strategy copies in a step, strategies that these devices cannot "
          "serve, every device, and items of less than a MiB"},
-    {WD_TEXT_LINE(svg, "", "FILE"), .group = "Output", .flags = WD_OPTION_FILE,
+    {WD_TEXT_LINE(svg, "", "FILE"), .group = "Output", .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN,
      .help = "Draw the recommended plan, or that of TEACHER_DEVICE_STRATEGY: the memory of every "
              "device, and one sweep over the teacher"},
 };

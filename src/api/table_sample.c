@@ -31,7 +31,7 @@ static const wd_option sample_table[] = {
     {WD_SEED_LINE(seed, "0"), .group = "Pictures",
      .help = "Picture i starts from noise number i of this seed"},
     {WD_TEXT_LINE(out, "", "PATH"), .group = "Pictures",
-     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_WRITTEN,
      .help = "Folder for 0000.png, 0001.png, ... and contact-sheet.png; or a .png file for one "
              "prompt"},
 
@@ -55,7 +55,8 @@ static const wd_option sample_table[] = {
 
     {WD_TEXT_LINE(latents, "", "FILE"), .group = "Comparing", .flags = WD_OPTION_FILE,
      .help = "Start from the tensor `latents` [B, C, 1, H, W] of this safetensors file"},
-    {WD_TEXT_LINE(trace, "", "FILE"), .group = "Comparing", .flags = WD_OPTION_FILE,
+    {WD_TEXT_LINE(trace, "", "FILE"), .group = "Comparing",
+     .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN,
      .help = "Write input_ids, prompt_embeds, negative_prompt_embeds, latents.0 ... latents.N and "
              "sample to this safetensors file"},
 
@@ -114,7 +115,7 @@ static const wd_option eval_table[] = {
              "the tokenizer's maximum"},
     {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Sampling",
      .help = "Pictures at a time; 0: chosen"},
-    {WD_TEXT_LINE(out, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
+    {WD_TEXT_LINE(out, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN,
      .help = "Folder for eval.json and side-by-side.png"},
     {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of a table"},
     {WD_TEXT_LINE(device, "auto", "DEVICE"), .group = "Machine",
@@ -143,7 +144,8 @@ static const wd_option forward_table[] = {
      .help =
          "safetensors file with its inputs: hidden_states, timestep, encoder_hidden_states and, "
          "for gradients, grad_sample; or input_ids and attention_mask; or latents; or image"},
-    {WD_TEXT_LINE(out, "", "FILE"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+    {WD_TEXT_LINE(out, "", "FILE"),
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_WRITTEN,
      .help = "safetensors file for sample, last_hidden_state or encoded_mean, and for grad.*; all "
              "float32. A file that is not an earlier result is not overwritten"},
     {WD_FLAG_LINE(grad),

@@ -96,7 +96,7 @@ static const wd_option table[] = {
      .help = "Text tokens; 0: the student configuration's, else the smaller of 512 and the "
              "tokenizer's maximum"},
     {WD_TEXT_LINE(cache_dir, "", "DIR"), .group = "Prompts",
-     .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
+     .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
      .help = "Folder in which prompt embeddings are kept between runs; default: OUTPUT_DIR/cache"},
 
     {WD_INT_LINE(trajectories, "64", 1, 65536), .group = "Objective", .flags = WD_OPTION_STUDENT,
@@ -214,7 +214,7 @@ static const wd_option table[] = {
              "bit"},
 
     {WD_TEXT_LINE(output_dir, "./outputs", "DIR"), .group = "Output",
-     .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
+     .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
      .help = "Folder for the student's pipeline, metrics, checkpoints and samples"},
     {WD_TEXT_LINE(resume, "", "PATH|auto"), .bare = "auto", .group = "Output",
      .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
@@ -252,7 +252,7 @@ static const wd_option table[] = {
     {WD_INT_LINE(sample_steps, "20", 1, 1000), .group = "Output", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Sampling steps of the sheets"},
     {WD_TEXT_LINE(sample_dir, "", "DIR"), .group = "Output",
-     .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
+     .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
      .help = "Folder for sample sheets; default: OUTPUT_DIR/samples"},
 
     {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
@@ -303,7 +303,7 @@ static const wd_option table[] = {
     {STRATEGY_ALIAS("sequential", "sequential")},
     {STRATEGY_ALIAS("share_teacher", "offload")},
     {WD_TEXT_LINE(offload_folder, "", "DIR"), .group = "Machine",
-     .flags = WD_OPTION_LEGACY | WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
+     .flags = WD_OPTION_LEGACY | WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
      .help = "Not needed: disk reads the checkpoint's own files"},
     {WD_INT_LINE(num_workers, "0", 0, WD_INT_MAX), .group = "Machine",
      .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,

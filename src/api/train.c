@@ -4,15 +4,18 @@
  * dry, and logged. Then the text encoder is loaded and freed, and only after that the teacher's
  * weights are loaded. After the first step files of an earlier run in the output folder are moved
  * to earlier-N, and run.json is written. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/advice.h"
 #include "api/agreement.h"
 #include "api/device_memory.h"
 #include "api/memory_report.h"
+#include "api/option_paths.h"
 #include "api/options_json.h"
 #include "api/rank_gpus.h"
 #include "api/ranks.h"
@@ -95,22 +98,39 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
 
 /* ---- run.json ---- */
 
+/* The caller's options, with whole paths, so that the run can be resumed from any folder. */
+static wd_status given_options(json_t **out, const wd_train_setup *s, wd_err *err)
+{
+    char folder[WD_PATH_MAX];
+    const wd_train_options usual = wd_train_defaults();
+    if (!getcwd(folder, sizeof folder))
+        return wd_fail(err, WD_IO, "the current folder cannot be found: %s", strerror(errno));
+    *out = wd_train_options_json(&s->given, &usual);
+    json_object_set_new(*out, "output_dir", wd_json_string(s->given.output_dir));
+    return wd_option_paths_resolve(*out, WD_JOB_TRAIN, folder, err);
+}
+
 /* Writes run.json: the options of the caller, which --config can read, and the resolved options,
  * with the values that were chosen for open ones. */
 static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
                            const wd_train_plan *where, wd_err *err)
 {
     char path[WD_PATH_MAX];
+    json_t *given = NULL;
     wd_device *device = where->devices->device[0];
-    const wd_train_options usual = wd_train_defaults();
     WD_TRY(wd_path_join(path, s->output.path, "run.json", err));
+    const wd_status found = given_options(&given, s, err);
+    if (found != WD_OK) {
+        json_decref(given);
+        return found;
+    }
     json_t *run = json_pack(
         "{s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:I, s:I, s:o, s:o}", "command", "train", "version",
-        wd_version(), "options", wd_train_options_json(&s->given, &usual), "resolved",
-        wd_train_options_json(&s->options, NULL), "student", wd_dit_config_json(&s->student.dit),
-        "device", wd_device_name(device), "kernels", wd_device_traits(device)->kernels, "prompts",
-        (json_int_t)s->data.count, "text_tokens", (json_int_t)s->trainer.machine.text_tokens,
-        "teacher", wd_strategy_plan_json(where, &where->chosen), "memory",
+        wd_version(), "options", given, "resolved", wd_train_options_json(&s->options, NULL),
+        "student", wd_dit_config_json(&s->student.dit), "device", wd_device_name(device), "kernels",
+        wd_device_traits(device)->kernels, "prompts", (json_int_t)s->data.count, "text_tokens",
+        (json_int_t)s->trainer.machine.text_tokens, "teacher",
+        wd_strategy_plan_json(where, &where->chosen), "memory",
         wd_memory_plan_json(plan, where->devices, s->bytes_before));
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
     const wd_status status = wd_json_save(run, path, err);

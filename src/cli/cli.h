@@ -10,8 +10,9 @@
 /* The parts of a command line that are not options of the job. */
 typedef struct wd_cli_input {
     wd_common_options common;
-    wd_config *config; /* the file of --config, which owns strings of the options */
-    bool done;         /* --help was printed, and there is nothing to run */
+    wd_config *config;     /* the file of --config, which owns strings of the options */
+    char run_folder[4096]; /* of `train --resume FOLDER` without other options: its output folder */
+    bool done;             /* --help was printed, and there is nothing to run */
 } wd_cli_input;
 
 /* Fills `options` (the job's struct) with defaults, then with the file of --config, then with the
@@ -29,11 +30,11 @@ void wd_cli_print(char *text);
 WD_JOB_MAP(X)
 #undef X
 
-void wd_cli_print_usage(FILE *to);            /* of the program */
+void wd_cli_print_usage(FILE *to); /* of the program */
 /* Of a command. all: false prints what most people need, where there are many options. */
 void wd_cli_print_help(FILE *to, wd_job job, bool all);
-void wd_cli_print_man(FILE *to);              /* wandistiller(1) */
-void wd_cli_print_bash(FILE *to);             /* completions */
+void wd_cli_print_man(FILE *to);  /* wandistiller(1) */
+void wd_cli_print_bash(FILE *to); /* completions */
 void wd_cli_print_zsh(FILE *to);
 
 /* Appends a formatted text to the one in `out`, a buffer of `out_bytes`; text that does not fit is

@@ -6,6 +6,7 @@
  */
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/progress.h"
 
@@ -136,6 +137,24 @@ static reader begin(wd_job job, void *options, wd_common_options *common, int ar
                     .argv = argv};
 }
 
+/* Writes the path of the run.json that says everything else about `train --resume FOLDER`, where
+ * neither a teacher nor prompts are named, and the run's folder. FOLDER is a run's folder or one of
+ * its checkpoints. false: there is none. */
+static bool find_resumed_run(char *file, size_t file_bytes, char *folder, size_t folder_bytes,
+                             const wd_train_options *o)
+{
+    static const char *const up[] = {"", "/../.."};
+    if (!o->resume || !strcmp(o->resume, "auto") || o->teacher_path || o->transformer ||
+        o->data_path)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        const int n = snprintf(folder, folder_bytes, "%s%s", o->resume, up[i]);
+        const int m = snprintf(file, file_bytes, "%s/run.json", folder);
+        if (n < (int)folder_bytes && m < (int)file_bytes && !access(file, F_OK)) return true;
+    }
+    return false;
+}
+
 /* Applies the file of the last --config. Errors in arguments are ignored here, since the second
  * reading finds and reports them. */
 static wd_status apply_config(wd_cli_input *out, reader *first, wd_err *err)
@@ -144,10 +163,16 @@ static wd_status apply_config(wd_cli_input *out, reader *first, wd_err *err)
     const wd_common_options *common = first->common.options;
     void *options = first->own.options;
     read_all(first, &ignored);
+    char file[sizeof out->run_folder] = "";
+    const bool resumes =
+        first->job == WD_JOB_TRAIN && !common->config &&
+        find_resumed_run(file, sizeof file, out->run_folder, sizeof out->run_folder, options);
     wd_options_default(options, wd_options_bytes(first->job), first->job);
-    if (!common->config) return WD_OK;
-    const wd_status status = wd_config_open(&out->config, common->config, err);
-    return status == WD_OK ? wd_config_apply(out->config, first->job, options, err) : status;
+    if (!common->config && !resumes) return WD_OK;
+    wd_status status = wd_config_open(&out->config, resumes ? file : common->config, err);
+    if (status == WD_OK) status = wd_config_apply(out->config, first->job, options, err);
+    if (resumes) ((wd_train_options *)options)->output_dir = out->run_folder;
+    return status;
 }
 
 static void to_stderr(void *context, wd_log_level level, const char *message)
