@@ -120,7 +120,8 @@ def tables(program):
     yield from kinds(program)
     yield ""
     yield ("A card's speeds are what programs reach: half of the products of its data sheet (bf16 "
-           "of dense matrices; fp32 without TF32), four fifths of its link (PCIe, 16 lanes, one way).")
+           "of dense matrices; fp32 without TF32), four fifths of its link (PCIe, 16 lanes, one "
+           "way).")
     yield ""
     yield ("Predicted seconds per training step of four pictures; bold: what `auto` takes; "
            "*lacks*: does not fit, by so much; empty: this machine cannot have it. `gpu0` is `gpu` "
