@@ -156,9 +156,11 @@ static wd_status describe(wd_planner_input *in, const wd_machine_options *o, con
         in->cluster.device[i] = (wd_cluster_device){
             .bytes = wd_device_bytes_max(d->device[i]),
             .taken = is_processor ? 0 : wd_plan_training_peak(beside, i),
-            .flops_per_s = is_processor ? processor : d->list.device[i].flops_per_s,
             .link_bytes_per_s = is_processor ? INFINITY : d->list.device[i].link_bytes_per_s,
             .reads_host = is_processor};
+        for (int k = 0; k < WD_PRECISIONS; k++)
+            in->cluster.device[i].flops_per_s[k] =
+                is_processor ? processor : d->list.device[i].flops_per_s[k];
     }
     return WD_OK;
 }

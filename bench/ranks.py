@@ -44,7 +44,8 @@ def train(options, ranks, batch, student, *arguments, name="run"):
                f"{TEACHER}/prompts.txt", "--student_config", config, "--output_dir", folder,
                "--batch_size", str(batch), "--num_steps", str(options.steps),
                "--target_reuse", "64", "--trajectories", "8", "--trajectory_steps", "8",
-               "--guidance_scale", "1", "--num_threads", "1", *arguments]
+               "--guidance_scale", "1", "--num_threads", "1", "--teacher_dtype", "float32",
+               "--mixed_precision", "no", *arguments]
     if ranks > 1:
         command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--allow-run-as-root",
                    "--bind-to", "none", *command, "--distributed"]

@@ -136,7 +136,7 @@ static wd_status place(rig *r, const wd_bench_teacher *t, const wd_bench_workloa
     for (int d = 0; d < cluster.devices; d++) {
         wd_cluster_device *to = &cluster.device[d];
         *to = (wd_cluster_device){.bytes = wd_device_bytes_max(r->devices.device[d]),
-                                  .flops_per_s = 1,
+                                  .flops_per_s = {1, 1},
                                   .link_bytes_per_s = 1,
                                   .reads_host = d == r->devices.processor};
         WD_TRY(wd_sweep_need_of(&to->need, o, r->devices.device[d], wd_device_open_dry, err));

@@ -165,9 +165,9 @@ typedef struct wd_train_options {
     size_t bytes; /* of this struct */
     /* teacher */
     const char *teacher_path;  /* pipeline folder or Hub id; required, but for single files */
-    const char *teacher_dtype; /* "float32", "float16", "bfloat16", "float8_e4m3fn", "int8": its
-                                * weights; NULL: "float32", or "bfloat16" where the host's memory is
-                                * too small for that */
+    const char *teacher_dtype; /* "float32", "bfloat16", "float16" (the same as bfloat16),
+                                * "float8_e4m3fn", "int8": its weights; NULL: "bfloat16" on GPUs,
+                                * "float32" where the processor is the only device */
     const char
         *teacher_device_strategy;   /* "cpu", "gpu", "gpu0", "balanced", "sequential", "custom",
                                      * "offload", "disk", "auto"; NULL: by the devices */
@@ -179,7 +179,8 @@ typedef struct wd_train_options {
     /* student */
     const char *student_config;  /* JSON file; NULL: half the teacher's depth */
     const char *mixed_precision; /* what the student computes in: "no" (fp32), "bf16", or "fp16",
-                                  * which computes in bf16 on every device */
+                                  * which computes in bf16 on every device; NULL: "bf16" on GPUs,
+                                  * "no" where the processor is the only device */
     /* data */
     const char *data_path; /* prompts: a file, or a folder with some; required */
     const char *negative_prompt;

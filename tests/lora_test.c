@@ -61,7 +61,7 @@ static int make_files(void **state)
     "--data_path", WD_SOURCE_DIR "/models/wan-tiny/prompts-held-out.txt", "--num_steps", "2",      \
         "--trajectories", "4", "--trajectory_steps", "4", "--target_replay", "16",                 \
         "--save_samples", "false", "--num_threads", "1", "--max_sequence_length", "24",            \
-        "--height", "32", "--width", "32", "--teacher_path", tiny
+        "--height", "32", "--width", "32", "--teacher_path", tiny, IN_FP32
 
 /* In memory, from disk and over a link, and of the experts that convert has merged; another
  * strength is another student, and does not resume this run. */

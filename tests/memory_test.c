@@ -78,7 +78,7 @@ static void check(const char *const *arguments, int64_t least)
         "train", "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny", "--data_path",                \
             WD_SOURCE_DIR "/models/wan-tiny/prompts.txt", "--output_dir", wd_test_path("student"), \
             "--cache_dir", wd_test_path("cache"), "--num_threads", "2", "--log_level", "warning",  \
-            __VA_ARGS__, NULL                                                                      \
+            IN_FP32, __VA_ARGS__, NULL                                                             \
     }
 
 /* The demo's options: as much belongs to libraries and tables as to the student. */
@@ -221,18 +221,17 @@ static void profiles_say_what_was_planned(void **state)
     (void)state;
     wd_err err;
     wd_test_ok(wd_folder_remove(wd_test_path("cache"), &err), &err); /* nothing is encoded */
-    wd_program_run_(&program,
-                    RUN("--num_steps", "2", "--save_samples", "--sample_steps", "3",
-                        "--profile_memory", "--devices", "sim:1x200MiB",
-                        "--teacher_device_strategy", "gpu", "--log_level", "info"));
+    wd_program_run_(&program, RUN("--num_steps", "2", "--save_samples", "--sample_steps", "3",
+                                  "--profile_memory", "--devices", "sim:1x200MiB",
+                                  "--teacher_device_strategy", "gpu", "--log_level", "info"));
     wd_program_succeeded(&program);
     check_profile("encoding", 1);
     check_profile("training", 10);
     check_profile("sampling", 5);
     wd_test_ok(wd_folder_remove(wd_test_path("cache"), &err), &err);
-    wd_program_run_(&program, RUN("--num_steps", "2", "--profile_memory", "--devices",
-                                  "sim:1x200MiB", "--teacher_device_strategy", "gpu", "--log_level",
-                                  "info"));
+    wd_program_run_(&program,
+                    RUN("--num_steps", "2", "--profile_memory", "--devices", "sim:1x200MiB",
+                        "--teacher_device_strategy", "gpu", "--log_level", "info"));
     wd_program_succeeded(&program);
     check_profile("encoding", 3);
     check_profile("opening", 1);
@@ -302,7 +301,7 @@ static void what_no_machine_has_is_planned(void **state)
     (void)state;
     if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     wd_program_run(&program, "plan", "--teacher_preset", "wan2.1-1.3b", "--batch_size", "65536",
-                   "--devices", "sim:1x80GiB@link=50GB/s,compute=500TFLOP/s");
+                   "--devices", "sim:1x80GiB@link=50GB/s,compute=500TFLOP/s", IN_FP32);
     if (!strstr(program.out, "tables and staging") || !strstr(program.out, "2 TiB"))
         fail_msg("exit code %d: %s%s", program.code, program.err, program.out);
 }

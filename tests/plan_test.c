@@ -31,7 +31,7 @@ static int prepare(void **state)
     "train", "--teacher_path", teacher, "--data_path", prompts, "--output_dir",                    \
         wd_test_path(name), "--batch_size", "8", "--target_reuse", "1", "--trajectories", "6",     \
         "--trajectory_steps", "4", "--guidance_scale", "2", "--num_steps", "12",                   \
-        "--target_replay", "1024"
+        "--target_replay", "1024", IN_FP32
 
 static void assert_same_student(const char *a, const char *b)
 {
@@ -725,7 +725,7 @@ static void plan_fails_where_nothing_fits(void **state)
 {
     (void)state;
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
-                   TOO_SMALL, "--host_memory", "1MiB", "--teacher_dtype", "float32", "--verbose");
+                   TOO_SMALL, "--host_memory", "1MiB", IN_FP32, "--verbose");
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit, whatever the strategy");
     assert_non_null(strstr(program.out, "sim:0 1 MiB ("));
     assert_non_null(strstr(program.out, "\nNo strategy fits; "));
@@ -825,7 +825,7 @@ static void defaults_fit_a_large_teacher(void **state)
     wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", "--devices", "sim:rtx4090",
                    "--host_memory", "512GiB");
     wd_program_succeeded(&program);
-    assert_non_null(strstr(program.out, "wan2.2-a14b, float32: 2 x 14.3 billion weights"));
+    assert_non_null(strstr(program.out, "wan2.2-a14b, bfloat16: 2 x 14.3 billion weights"));
 }
 
 static void plan_asks_for_speeds(void **state)
@@ -835,7 +835,7 @@ static void plan_asks_for_speeds(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "state both speeds");
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--devices", "sim:h100");
     wd_program_succeeded(&program);
-    assert_non_null(strstr(program.out, "sim:0 80 GiB (494 TFLOP/s, link 50.4 GB/s)"));
+    assert_non_null(strstr(program.out, "sim:0 80 GiB (494 TFLOP/s in bf16, link 50.4 GB/s)"));
 }
 
 /* The prompts are encoded by what the map says: a device without room for it is no plan. */

@@ -21,6 +21,10 @@ static inline const char *wd_test_device(void)
     return said ? said : "cpu";
 }
 
+/* Options of a run that computes in fp32, whatever its devices: it has the bits of the processor's
+ * run with default dtypes. */
+#define IN_FP32 "--teacher_dtype", "float32", "--mixed_precision", "no"
+
 typedef struct wd_program {
     int code;          /* exit code; 128 + n: ended by signal n */
     char out[1 << 19]; /* what it printed, cut to this size */

@@ -13,7 +13,7 @@ static wd_program program;
         "--student_config", wd_test_path("student.json"), "--output_dir", out, "--height", "32",   \
         "--width", "32", "--batch_size", "2", "--trajectories", "8", "--trajectory_steps", "4",    \
         "--guidance_scale", "2", "--lr", "1e-3", "--warmup_steps", "1", "--num_steps", "40",       \
-        "--seed", "3"
+        "--seed", "3", IN_FP32
 
 /* Checks that the program was refused with an error that contains `text`, which need not be the
  * first message. */

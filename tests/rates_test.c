@@ -286,7 +286,8 @@ static void devices(void **state)
     double flops = 0, bytes = 0;
     wd_device *device;
     wd_queue *queue;
-    const wd_sim_options options = {.bytes = 64 << 20, .link_bytes_per_s = 1e8, .flops_per_s = 1e9};
+    const wd_sim_options options = {
+        .bytes = 64 << 20, .link_bytes_per_s = 1e8, .flops_per_s = {1e9, 1e9}};
     wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
     /* never above the device's rate; on a busy machine some are below it */

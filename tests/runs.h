@@ -15,7 +15,7 @@ static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
         "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
         wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
         "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
-        "--num_steps", "8", "--seed", "3", "--log_level", "warning"
+        "--num_steps", "8", "--seed", "3", "--log_level", "warning", IN_FP32
 
 /* A group's set-up: prompts.txt and student.json, one block, in the test folder. */
 static inline int prepare(void **state)

@@ -15,7 +15,7 @@ static wd_program program;
         "--trajectories", "4", "--trajectory_steps", "4", "--target_replay", "16",                 \
         "--save_samples", "false", "--num_threads", "1", "--max_sequence_length", "24",            \
         "--height", "32", "--width", "32", "--teacher_path", tiny, "--cache_dir",                  \
-        wd_test_path("cache"), "--output_dir", wd_test_path(name)
+        wd_test_path("cache"), "--output_dir", wd_test_path(name), "--mixed_precision", "no"
 
 static const char *student_of(const char *name)
 {

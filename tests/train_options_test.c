@@ -102,6 +102,7 @@ static const struct {
     {0, "sample_dir", "other-samples"},
     {0, "network_bandwidth", "1GB/s"},
     {0, "measure_rates", "true"},
+    {0, "host_memory", "8GiB"},
     {0, "profile_memory", "true"},
     {0, "num_threads", "1"},
     {0, "step_timeout", "500"},
@@ -141,10 +142,11 @@ static void run_with(int number)
 {
     wd_err err;
     char name[32];
-    json_t *options = json_pack(
-        "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s}", "teacher_path", teacher, "data_path",
-        "prompts.txt", "student_config", "student.json", "height", 32, "width", 32, "trajectories",
-        4, "trajectory_steps", 4, "num_steps", 6, "seed", 3, "output_dir", "usual");
+    json_t *options =
+        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s}", "teacher_path",
+                  teacher, "data_path", "prompts.txt", "student_config", "student.json", "height",
+                  32, "width", 32, "trajectories", 4, "trajectory_steps", 4, "num_steps", 6, "seed",
+                  3, "output_dir", "usual", "teacher_dtype", "float32", "mixed_precision", "no");
     for (int k = 0; k < SAME; k++)
         if (same[k].run == number)
             json_object_set_new(options, same[k].name,

@@ -159,7 +159,7 @@ static void resumed_runs_keep_their_samples(void **state)
         {"--student_config", wd_test_path("deeper.json"),
          "begun with a student of num_layers 1 and is to be resumed with 2"},
         {"--teacher_dtype", "float16",
-         "begun with teacher_dtype \"float32\" and is to be resumed with \"float16\""},
+         "begun with teacher_dtype \"float32\" and is to be resumed with \"bfloat16\""},
         {"--negative_prompt", "fox",
          "begun with negative_prompt \"\" and is to be resumed with \"fox\""},
         {"--data_path", wd_test_path("turned.txt"), "begun with prompts (texts and order) of key"}};

@@ -11,8 +11,8 @@ import sys
 import tempfile
 
 STUDENT = {"hidden_size": 1536, "depth": 20}
-RUN = ("--teacher_preset wan2.2-a14b --teacher_dtype bfloat16 --student_config student.json "
-       "--mixed_precision bf16 --height 512 --width 512 --trajectories 512 --host_memory 512GiB "
+RUN = ("--teacher_preset wan2.2-a14b --student_config student.json "
+       "--height 512 --width 512 --trajectories 512 --host_memory 512GiB "
        "--devices sim:8xh100@cpu=4TFLOP/s,memory=80GB/s").split()
 
 # Ranks, hosts, pictures of a rank, what else is asked for.
@@ -32,9 +32,9 @@ def plan(program, ranks, hosts, batch, more, *output):
 
 
 def whole(program):
-    yield "    wandistiller plan " + " ".join(RUN[:8]) + " \\"
-    yield "        " + " ".join(RUN[8:14]) + " --batch_size 4 \\"
-    yield "        " + " ".join(RUN[14:]) + " --ranks 64 --hosts 8"
+    yield "    wandistiller plan " + " ".join(RUN[:4]) + " \\"
+    yield "        " + " ".join(RUN[4:10]) + " --batch_size 4 \\"
+    yield "        " + " ".join(RUN[10:]) + " --ranks 64 --hosts 8"
     yield ""
     yield "```"
     for line in plan(program, 64, 8, 4, "").splitlines():

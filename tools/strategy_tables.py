@@ -14,11 +14,12 @@ import tempfile
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 STUDENT = {"hidden_size": 1536, "depth": 20}
-RUN = ("--teacher_preset wan2.2-a14b --teacher_dtype bfloat16 --student_config student.json "
-       "--mixed_precision bf16 --batch_size 4 --height 512 --width 512").split()
+RUN = ("--teacher_preset wan2.2-a14b --student_config student.json --batch_size 4 --height 512 "
+       "--width 512").split()
 
 # Cards that --devices knows by name: memory, what they are, their host's processor.
 KINDS = {
+    "rtx3090": ("24 GiB", "GeForce RTX 3090, PCIe 4", "2TFLOP/s"),
     "rtx4090": ("24 GiB", "GeForce RTX 4090, PCIe 4", "2TFLOP/s"),
     "l40s": ("48 GiB", "L40S, PCIe 4", "2TFLOP/s"),
     "a100": ("80 GiB", "A100 SXM, PCIe 4", "2TFLOP/s"),
@@ -26,6 +27,7 @@ KINDS = {
     "h200": ("141 GiB", "H200 SXM, PCIe 5", "4TFLOP/s"),
 }
 CPU = "cpu@compute=4TFLOP/s"
+BF16 = "--teacher_dtype bfloat16 --mixed_precision bf16"  # the default on GPUs
 
 # Number of devices, their kind, host memory.
 MACHINES = [(1, "rtx4090", "64GiB"), (2, "rtx4090", "128GiB"), (4, "rtx4090", "128GiB"),
@@ -49,8 +51,9 @@ def title(machine):
 
 
 def plan(program, machine, *more):
-    command = [program, "plan", *RUN, "--devices", devices(machine), "--host_memory", machine[2],
-               *more]
+    dtypes = [] if machine[0] else BF16.split()
+    command = [program, "plan", *RUN, *dtypes, "--devices", devices(machine), "--host_memory",
+               machine[2], *more]
     environment = {**os.environ, "WD_CPU_ISA": "avx2"}  # the same workspaces on every machine
     return subprocess.run(command, check=True, capture_output=True, text=True,
                           env=environment).stdout
@@ -83,20 +86,22 @@ def summary(program):
 
 
 def kinds(program):
-    yield "| device | memory | such as | products | link | processor |"
-    yield "|---|---|---|---|---|---|"
+    yield "| device | memory | such as | bf16 | fp32 | link | processor |"
+    yield "|---|---|---|---|---|---|---|"
     for kind, (memory, such_as, processor) in KINDS.items():
         card = json.loads(plan(program, (1, kind, "256GiB"), "--json"))["devices"][0]
-        yield (f"| `sim:{kind}` | {memory} | {such_as} | {card['flops_per_s'] / 1e12:.3g} TFLOP/s "
+        rate = {dtype: f"{r / 1e12:.3g} TFLOP/s" for dtype, r in card["flops_per_s"].items()}
+        yield (f"| `sim:{kind}` | {memory} | {such_as} | {rate['bf16']} | {rate['fp32']} "
                f"| {card['link_bytes_per_s'] / 1e9:.3g} GB/s | `cpu={processor}` |")
-    yield f"| `{CPU}` | | a server of 64 cores with AVX512-BF16 | | | |"
+    yield f"| `{CPU}` | | a server of 64 cores with AVX512-BF16 | | | | |"
 
 
 def whole(program):
     for machine in WHOLE:
         yield "### {}, {} of host memory".format(*title(machine))
         yield ""
-        yield f"`--devices {devices(machine)} --host_memory {machine[2]}`"
+        more = "" if machine[0] else f" {BF16}"
+        yield f"`--devices {devices(machine)} --host_memory {machine[2]}{more}`"
         yield ""
         yield "```"
         yield "\n".join(line.rstrip() for line in plan(program, machine).splitlines())
@@ -107,14 +112,16 @@ def whole(program):
 def tables(program):
     yield "`student.json` is `" + json.dumps(STUDENT) + "`, and every machine was asked with"
     yield ""
-    yield "    wandistiller plan " + " ".join(RUN[:4]) + " \\"
-    yield "        " + " ".join(RUN[4:10]) + " \\"
-    yield "        " + " ".join(RUN[10:]) + " --devices ... --host_memory ..."
+    yield "    wandistiller plan " + " ".join(RUN) + " \\"
+    yield "        --devices ... --host_memory ..."
+    yield ""
+    yield f"the processor alone also with `{BF16}`, which is the default on GPUs."
     yield ""
     yield from kinds(program)
     yield ""
-    yield ("A card's speeds are what programs reach: half of the products of its data sheet (bf16, "
-           "dense), four fifths of its link (PCIe, 16 lanes, one way).")
+    yield ("A card's speeds are what programs reach: half of the products of its data sheet (bf16 "
+           "of dense matrices; fp32 without TF32), four fifths of its link (PCIe, 16 lanes, one "
+           "way).")
     yield ""
     yield ("Predicted seconds per training step of four pictures; bold: what `auto` takes; "
            "*lacks*: does not fit, by so much; empty: this machine cannot have it. `gpu0` is `gpu` "

@@ -195,10 +195,10 @@ static void add_prompts(wd_agreement *a, const wd_train_setup *s)
 
 static void add_cluster(wd_agreement *a, const wd_cluster *cluster)
 {
-    double rates[2 * WD_PLACED_DEVICES_MAX + 3];
+    double rates[(1 + WD_PRECISIONS) * WD_PLACED_DEVICES_MAX + 3];
     int n = 0;
     for (int d = 0; d < cluster->devices; d++) {
-        rates[n++] = cluster->device[d].flops_per_s;
+        for (int k = 0; k < WD_PRECISIONS; k++) rates[n++] = cluster->device[d].flops_per_s[k];
         rates[n++] = cluster->device[d].link_bytes_per_s;
     }
     rates[n++] = cluster->disk_bytes_per_s;

@@ -102,15 +102,31 @@ static const char *choices_text(char *out, size_t bytes, const wd_option *o)
     return out;
 }
 
+/* The choice with this name, as the table has it; NULL: there is none. */
+static const char *choice_of(const wd_option *o, const char *value)
+{
+    const char *const *c = o->choices;
+    while (*c && strcmp(*c, value)) c++;
+    return *c;
+}
+
+/* Other names of dtypes, which are understood wherever they are no choice themselves. */
+static const struct {
+    const char *alias, *choice;
+} dtypes[] = {
+    {"bf16", "bfloat16"}, {"bfloat16", "bf16"}, {"fp16", "float16"},      {"float16", "fp16"},
+    {"fp32", "float32"},  {"fp32", "no"},       {"fp8", "float8_e4m3fn"}, {"float32", "no"},
+};
+
 static wd_status set_choice(const char **field, const wd_option *o, const char *value, wd_err *err)
 {
-    for (const char *const *c = o->choices; *c; c++)
-        if (!strcmp(*c, value)) {
-            *field = *c;
-            return WD_OK;
-        }
     char expected[256];
-    return not_usable(err, o, value, choices_text(expected, sizeof expected, o));
+    const char *choice = choice_of(o, value);
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && !choice; i++)
+        if (!strcmp(dtypes[i].alias, value)) choice = choice_of(o, dtypes[i].choice);
+    if (!choice) return not_usable(err, o, value, choices_text(expected, sizeof expected, o));
+    *field = choice;
+    return WD_OK;
 }
 
 static wd_status set_int(int64_t *field, const wd_option *o, const char *value, wd_err *err)
@@ -306,9 +322,8 @@ bool wd_option_same(const wd_option *option, const void *a, const void *b)
 /* Checks a value, which may have been put into the struct without wd_option_set. */
 static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
 {
-    char text[64], expected[128];
+    char text[64], expected[256];
     double v = 0;
-    const char *choice = NULL;
     switch (o->type) {
     case WD_OPTION_INT:
         v = (double)*(const int64_t *)field;
@@ -317,7 +332,9 @@ static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
         v = *(const double *)field;
         break;
     case WD_OPTION_CHOICE:
-        return set_choice(&choice, o, *(const char *const *)field, err);
+        if (choice_of(o, *(const char *const *)field)) return WD_OK;
+        return not_usable(err, o, *(const char *const *)field,
+                          choices_text(expected, sizeof expected, o));
     case WD_OPTION_TEXT: /* an empty path would mean the current folder, or / */
         if (!(o->flags & WD_OPTION_FILE) || **(const char *const *)field) return WD_OK;
         return not_usable(err, o, "", "a path");

@@ -138,8 +138,8 @@ static void defaults_are_those_of_the_tables(void **state)
     wd_train_options train = wd_train_defaults();
     assert_int_equal(train.trajectories, 64);
     assert_int_equal(train.trajectory_steps, 16);
-    assert_string_equal(train.mixed_precision, "no");
-    assert_null(train.teacher_device_strategy); /* chosen by the devices */
+    assert_null(train.teacher_device_strategy); /* chosen by the devices, as are dtypes */
+    assert_true(!train.teacher_dtype && !train.mixed_precision);
     assert_string_equal(train.devices, "auto");
     assert_null(train.teacher_path);
     assert_true(isnan(train.flow_shift));
@@ -288,6 +288,35 @@ static void a_later_source_replaces_an_earlier_one(void **state)
     }
 }
 
+/* Other names of dtypes give the choice that the table has. */
+static void dtypes_have_other_names(void **state)
+{
+    (void)state;
+    static const char *const teacher[][2] = {{"bf16", "bfloat16"},
+                                             {"fp16", "float16"},
+                                             {"fp32", "float32"},
+                                             {"fp8", "float8_e4m3fn"},
+                                             {"bfloat16", "bfloat16"}};
+    static const char *const student[][2] = {
+        {"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "no"}, {"fp32", "no"}, {"no", "no"}};
+    wd_train_options t = wd_train_defaults();
+    for (size_t i = 0; i < sizeof teacher / sizeof *teacher; i++) {
+        set(&t, WD_JOB_TRAIN, "teacher_dtype", teacher[i][0]);
+        assert_string_equal(t.teacher_dtype, teacher[i][1]);
+    }
+    for (size_t i = 0; i < sizeof student / sizeof *student; i++) {
+        set(&t, WD_JOB_TRAIN, "mixed_precision", student[i][0]);
+        assert_string_equal(t.mixed_precision, student[i][1]);
+    }
+    wd_convert_options c = wd_convert_defaults();
+    set(&c, WD_JOB_CONVERT, "dtype", "bf16");
+    assert_string_equal(c.dtype, "bfloat16");
+    wd_err err;
+    t.teacher_path = t.data_path = "x";
+    t.teacher_dtype = "bf16"; /* a program gives the name of the table */
+    assert_int_equal(wd_options_check(WD_JOB_TRAIN, &t, &err), WD_INVALID_ARGUMENT);
+}
+
 static void unusable_values_are_refused(void **state)
 {
     (void)state;
@@ -298,8 +327,10 @@ static void unusable_values_are_refused(void **state)
     refuses(WD_JOB_TRAIN, "batch_size", "", "found \"\"");
     refuses(WD_JOB_TRAIN, "num_steps", "99999999999999999999", "of at least 0");
     refuses(WD_JOB_TRAIN, "lr", "nan", "--lr: expected a number from 0 to 1");
-    refuses(WD_JOB_TRAIN, "teacher_dtype", "fp8",
+    refuses(WD_JOB_TRAIN, "teacher_dtype", "fp4",
             "expected float32, float16, bfloat16, float8_e4m3fn or int8");
+    refuses(WD_JOB_TRAIN, "teacher_dtype", "no", "expected float32, float16, bfloat16");
+    refuses(WD_JOB_TRAIN, "mixed_precision", "fp8", "expected no, bf16 or fp16");
     refuses(WD_JOB_TRAIN, "save_samples", "maybe", "expected auto, true or false, found \"maybe\"");
     refuses(WD_JOB_TRAIN, "bach_size", "1",
             "train has no option --bach_size; is --batch_size meant?");
@@ -463,6 +494,7 @@ int main(void)
         cmocka_unit_test(python_flags_choose_a_strategy),
         cmocka_unit_test(a_source_agrees_with_itself),
         cmocka_unit_test(a_later_source_replaces_an_earlier_one),
+        cmocka_unit_test(dtypes_have_other_names),
         cmocka_unit_test(unusable_values_are_refused),
         cmocka_unit_test(structs_are_checked),
         cmocka_unit_test(files_set_options),

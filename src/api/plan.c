@@ -11,6 +11,7 @@
 #include "api/ranks.h"
 #include "api/suggestions.h"
 #include "api/text_plan.h"
+#include "api/train_dtypes.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
@@ -149,7 +150,10 @@ wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
                                         wd_threads_alone(options->train.num_threads), &ranks, err);
     if (status == WD_OK) status = wd_device_memory_settle(devices.device, devices.count, err);
     if (status == WD_OK) status = wd_rank_gpus_open_planned(&devices, &ranks, &options->train, err);
-    if (status == WD_OK) status = plan(text, options, setup, &devices, err);
+    if (status == WD_OK) {
+        wd_train_dtypes_follow(setup, &devices.list);
+        status = plan(text, options, setup, &devices, err);
+    }
     wd_peers_close(ranks.peers);
     wd_train_setup_close(setup);
     wd_devices_close(&devices);

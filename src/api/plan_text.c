@@ -36,14 +36,28 @@ static bool has_pools(const wd_devices *d)
 
 static bool are_alike(const wd_cluster_device *a, const wd_cluster_device *b)
 {
-    return a->bytes == b->bytes && a->flops_per_s == b->flops_per_s &&
-           a->link_bytes_per_s == b->link_bytes_per_s;
+    return a->bytes == b->bytes && a->link_bytes_per_s == b->link_bytes_per_s &&
+           !memcmp(a->flops_per_s, b->flops_per_s, sizeof a->flops_per_s);
+}
+
+/* Writes a device's rates of what teacher and student compute in: "312 TFLOP/s in bf16, 19.5 in
+ * fp32". */
+static const char *rates_text(char out[64], const wd_cluster *cluster, int device)
+{
+    const double *rate = cluster->device[device].flops_per_s;
+    char student[32] = "";
+    if (cluster->student != cluster->teacher)
+        snprintf(student, sizeof student, ", %.3g in %s", rate[cluster->student] * 1e-12,
+                 wd_precision_name(cluster->student));
+    snprintf(out, 64, "%.3g TFLOP/s in %s%s", rate[cluster->teacher] * 1e-12,
+             wd_precision_name(cluster->teacher), student);
+    return out;
 }
 
 /* Prints the devices except the processor; equal neighbours are printed together. */
 static void say_pools(wd_page *p, const wd_devices *d, const wd_cluster *cluster)
 {
-    char bytes[CELL];
+    char bytes[CELL], rates[64];
     wd_page_say(p, "devices ");
     for (int i = 0, last; i < d->count; i = last + 1) {
         const wd_cluster_device *s = &cluster->device[i];
@@ -52,10 +66,10 @@ static void say_pools(wd_page *p, const wd_devices *d, const wd_cluster *cluster
         while (last + 1 < d->count && is_pool(d, last + 1) &&
                are_alike(s, &cluster->device[last + 1]))
             last++;
-        wd_page_say(p, " %s%s%s %s%s (%.3g TFLOP/s, link %.3g GB/s),", d->name[i],
-                    last > i ? " to " : "", last > i ? d->name[last] : "",
-                    wd_bytes_text(bytes, sizeof bytes, s->bytes), last > i ? " each" : "",
-                    s->flops_per_s * 1e-12, s->link_bytes_per_s * 1e-9);
+        wd_page_say(p, " %s%s%s %s%s (%s, link %.3g GB/s),", d->name[i], last > i ? " to " : "",
+                    last > i ? d->name[last] : "", wd_bytes_text(bytes, sizeof bytes, s->bytes),
+                    last > i ? " each" : "", rates_text(rates, cluster, i),
+                    s->link_bytes_per_s * 1e-9);
     }
 }
 
@@ -70,7 +84,7 @@ static void say_beside(wd_page *p, const wd_devices *d)
 
 static void say_head(wd_page *p, const wd_plan_table *t)
 {
-    char bytes[CELL];
+    char bytes[CELL], rates[64];
     const wd_devices *d = t->plan->devices;
     const wd_machine_options *m = &t->setup->trainer.machine;
     const wd_train_options *o = &t->setup->options;
@@ -95,10 +109,9 @@ static void say_head(wd_page *p, const wd_plan_table *t)
             cluster->ranks, cluster->hosts, cluster->hosts > 1 ? "s" : "", t->plan->step_samples,
             cluster->network_bytes_per_s * 1e-9, cluster->memory_bytes_per_s * 1e-9);
     say_pools(p, d, cluster);
-    wd_page_say(p, " cpu (%.3g TFLOP/s), host memory %s, disk %.3g GB/s\n",
-                cluster->device[d->processor].flops_per_s * 1e-12,
-                wd_bytes_text(bytes, sizeof bytes, cluster->host_bytes),
-                cluster->disk_bytes_per_s * 1e-9);
+    wd_page_say(
+        p, " cpu (%s), host memory %s, disk %.3g GB/s\n", rates_text(rates, cluster, d->processor),
+        wd_bytes_text(bytes, sizeof bytes, cluster->host_bytes), cluster->disk_bytes_per_s * 1e-9);
     say_beside(p, d);
     wd_page_say(p, "\n");
 }
@@ -372,6 +385,17 @@ wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err
 
 /* ---- JSON ---- */
 
+/* The known rates of a device: {"bf16": ..., "fp32": ...}. */
+static json_t *rates_json(const wd_cluster_device *device)
+{
+    json_t *rates = json_object();
+    for (int k = 0; k < WD_PRECISIONS; k++)
+        if (device->flops_per_s[k] > 0)
+            json_object_set_new(rates, wd_precision_name((wd_precision)k),
+                                json_real(device->flops_per_s[k]));
+    return rates;
+}
+
 json_t *wd_plan_table_json(const wd_plan_table *table)
 {
     const wd_devices *d = table->plan->devices;
@@ -381,7 +405,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
     json_t *devices = json_array(), *strategies = json_array(), *items = json_array();
     for (int i = 0; i < d->count; i++) {
         const wd_cluster_device *s = &cluster->device[i];
-        json_t *device = json_pack("{s:s, s:f}", "name", d->name[i], "flops_per_s", s->flops_per_s);
+        json_t *device = json_pack("{s:s, s:o}", "name", d->name[i], "flops_per_s", rates_json(s));
         if (is_pool(d, i)) {
             json_object_set_new(device, "bytes", json_integer((json_int_t)s->bytes));
             json_object_set_new(device, "link_bytes_per_s", json_real(s->link_bytes_per_s));

@@ -80,13 +80,15 @@ static wd_status share_of_time(double *out, const wd_train_plan *p, const wd_tra
                                wd_err *err)
 {
     const wd_strategy_plan *candidate = &p->chosen;
-    const wd_cluster_device *device = p->input.cluster.device;
+    const wd_cluster *cluster = &p->input.cluster;
+    const int decoder = wd_train_plan_decoder(p, candidate);
     const double interval = interval_seconds(&s->options, candidate);
     const double sheets = fmax(1, run_seconds(&s->options, candidate) / interval);
     const wd_samples_work *sheet = &p->without_teacher[0].sheet;
-    const double student = sheet->student / device[p->input.student_device].flops_per_s;
-    const double decoding =
-        sheet->decoding / device[wd_train_plan_decoder(p, candidate)].flops_per_s;
+    const double student =
+        sheet->student / wd_cluster_student_rate(cluster, p->input.student_device);
+    const double decoding = /* the VAE computes in fp32 */
+        sheet->decoding / cluster->device[decoder].flops_per_s[WD_32_BIT];
     double teacher;
     *out = NAN;
     if (isnan(interval)) return WD_OK;

@@ -34,11 +34,12 @@ static const wd_option table[] = {
     WD_UNKNOWN_LINE("Teacher", WD_OPTION_STUDENT),
     {WD_CHOICE_LINE(teacher_dtype, "", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8"),
      .group = "Teacher", .flags = WD_OPTION_STUDENT,
-     .help = "dtype of the teacher's weights in memory. It computes in float32 with float32 and "
-             "float16, else in bfloat16. float8_e4m3fn and int8 quantise the matrices of its "
-             "blocks, with a scale for each row, and keep the rest in bfloat16: the quantised "
-             "weights are written to --cache_dir once (docs/models.md). Default: float32, or "
-             "bfloat16 for a teacher that is larger than the host's memory in float32"},
+     .help = "dtype of the teacher's weights in memory; it computes in float32 with float32, else "
+             "in bfloat16. float16 rounds weights to bfloat16, and is the same as that. "
+             "float8_e4m3fn and int8 quantise the matrices of its blocks, with a scale for each "
+             "row, and keep the rest in bfloat16: the quantised weights are written to --cache_dir "
+             "once (docs/models.md). bf16, fp16, fp32 and fp8 are understood, too. Default: "
+             "bfloat16 on GPUs, float32 where the processor is the only device"},
     {WD_FIELD(teacher_device_strategy), .type = WD_OPTION_CHOICE, .default_text = "",
      .choices = strategies, .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
      .help =
@@ -71,11 +72,13 @@ static const wd_option table[] = {
      .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help = "Folder of an earlier student from which training starts instead of the teacher's "
              "blocks. Without STUDENT_CONFIG the new student has its sizes"},
-    {WD_CHOICE_LINE(mixed_precision, "no", "no", "bf16", "fp16"), .bare = "bf16",
-     .group = "Student", .flags = WD_OPTION_STUDENT,
+    {WD_CHOICE_LINE(mixed_precision, "", "no", "bf16", "fp16"), .bare = "bf16", .group = "Student",
+     .flags = WD_OPTION_STUDENT,
      .help =
-         "What the student computes in while it trains; its weights are kept in fp32, too. fp16 "
-         "computes in bf16, which has the range of fp32: no loss needs to be scaled"},
+         "What the student computes in while it trains; its weights are kept in fp32, too. no: "
+         "fp32, which GPUs compute without TF32. fp16 computes in bf16, which has the range of "
+         "fp32: no loss needs to be scaled. Default: bf16 on GPUs, no where the processor is the "
+         "only device"},
     {WD_FLAG_LINE(gradient_checkpointing), .group = "Student", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Save only the blocks' inputs and compute other activations again: less memory, more "
              "time"},
@@ -259,10 +262,11 @@ static const wd_option table[] = {
      .help = "Devices to compute on, the student on the first: auto (all GPUs, else the "
              "processor), cpu, GPUs by number, cuda:0, cuda:0,1, cuda:4-7 (docs/gpu.md), or "
              "simulated ones, sim:4x24GiB@link=25GB/s,compute=80TFLOP/s, or cards by name, "
-             "sim:4xrtx4090, sim:h100 (docs/strategies.md). To plan for another machine, "
+             "sim:4xrtx4090, sim:h100 (docs/strategies.md). compute= is the speed of all products, "
+             "unless fp32=20TFLOP/s gives that of those in fp32. To plan for another machine, "
              "cpu=3TFLOP/s after the @, or cpu@compute=3TFLOP/s, gives the speed of its processor, "
              "and memory=80GB/s that of messages between its ranks"},
-    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine", .flags = WD_OPTION_STUDENT,
+    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Memory of a host that all its ranks together may use, such as 60GiB; default: the "
              "free memory"},
     {WD_TEXT_LINE(network_bandwidth, "12.5GB/s", "SPEED"), .group = "Machine",

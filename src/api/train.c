@@ -26,6 +26,7 @@
 #include "api/traffic_report.h"
 #include "api/train_plan.h"
 #include "api/train_cluster.h"
+#include "api/train_dtypes.h"
 #include "api/suggestions.h"
 #include "core/host.h"
 #include "core/host_meter.h"
@@ -331,6 +332,7 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
                                         wd_ranks_threads(comm, options->num_threads), comm, err);
     if (status == WD_OK) status = wd_device_memory_settle(devices.device, devices.count, err);
     if (status == WD_OK) {
+        wd_train_dtypes_follow(setup, &devices.list);
         wd_watch_describe(watch, wd_memory_report_note, &witness);
         say_simulated(&devices);
         status = wd_rank_gpus_compare(&devices, comm, options, err);

@@ -106,6 +106,8 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     const wd_memory_plan *without_teacher = p->without_teacher;
     wd_planner_input *in = &p->input;
     in->sweep = wd_machine_sweep_options(m);
+    in->cluster.teacher = wd_precision_of(in->sweep.dtype);
+    in->cluster.student = wd_precision_of(m->student_dtype);
     in->trajectories = m->trajectory.slots;
     in->teacher_rank = s->options.teacher_rank > 0 ? (int)s->options.teacher_rank : 0;
     in->buffers = (int)s->options.teacher_prefetch + 1;

@@ -77,22 +77,24 @@ static wd_status take_rate(double *per_s, gauge *g, const char *key, int i, wd_s
 }
 
 /* Measures FLOP/s of device `i` on a queue of its own, since its workspace is in no plan. */
-static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_err *err)
+static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_precision precision,
+                              wd_err *err)
 {
     char key[WD_RATE_KEY_MAX], model[96];
     const wd_sweep_options *o = &g->plan->input.sweep;
     const wd_dit_shape one = {.samples = 1, .frames = 1, .height = o->height, .width = o->width};
     const int64_t rows = 2 * wd_dit_tokens(&o->config, &one), width = wd_dit_width(&o->config);
+    const wd_dtype dtype = precision == WD_32_BIT ? WD_F32 : WD_BF16;
     wd_queue *queue;
     snprintf(key, sizeof key, "%s products %dx%dx%d, %s (%s), %s, %d of a host",
-             o->dtype == WD_BF16 ? "bf16" : "fp32", (int)rows, (int)width, (int)o->config.ffn_dim,
+             wd_precision_name(precision), (int)rows, (int)width, (int)o->config.ffn_dim,
              device_kind(g, i), wd_device_traits(g->plan->devices->device[i])->kernels,
              processor_model(model), wd_train_has_others(g->setup) ? host_ranks(g->setup) : 1);
     *flops_per_s = known_rate(g, key);
     if (*flops_per_s > 0) return WD_OK;
     WD_TRY(wd_queue_open(&queue, g->plan->devices->device[i], err));
     const wd_status measured =
-        wd_rate_of_products(flops_per_s, queue, o->dtype, rows, width, o->config.ffn_dim, err);
+        wd_rate_of_products(flops_per_s, queue, dtype, rows, width, o->config.ffn_dim, err);
     wd_queue_close(queue);
     return take_rate(flops_per_s, g, key, i, measured);
 }
@@ -140,30 +142,53 @@ static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
     return WD_OK;
 }
 
-/* Sets the rates of device i: stated ones, else those of `like`, whose links are the same and whose
- * products have the same dtype if `same`, else measured ones. The ranks of a host share its
- * processor and memory; a rate that was measured without the other ranks is divided here. */
-static wd_status device_rates(gauge *g, int i, const wd_cluster *like, bool same, wd_err *err)
+/* Whether the plan has a use for the rate of a precision: teacher, student, or the VAE that draws
+ * sample sheets, which is in fp32, compute in it. */
+static bool is_used(const gauge *g, wd_precision precision)
+{
+    const wd_cluster *cluster = &g->plan->input.cluster;
+    return precision == cluster->teacher || precision == cluster->student ||
+           (precision == WD_32_BIT && g->setup->trainer.samples.count > 0);
+}
+
+/* Sets the rates of products of device i: stated ones, else those that `like` has, else measured
+ * ones where they are used. The ranks of a host share its processor; a rate that was measured
+ * without the other ranks is divided here. */
+static wd_status compute_rates(gauge *g, int i, const wd_cluster *like, wd_err *err)
 {
     const wd_devices *d = g->plan->devices;
     wd_cluster_device *to = &g->plan->input.cluster.device[i];
     const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
     const double all = host_ranks(g->setup), unseen = wd_train_has_others(g->setup) ? 1 : all;
-    to->flops_per_s = spec ? spec->flops_per_s : d->list.processor_flops_per_s;
-    if (to->flops_per_s > 0) {
-        if (to->reads_host) to->flops_per_s /= all;
-    } else if (same) {
-        to->flops_per_s = like->device[i].flops_per_s;
-    } else {
-        WD_TRY(compute_rate(&to->flops_per_s, g, i, err));
-        to->flops_per_s /= unseen;
+    for (int k = 0; k < WD_PRECISIONS; k++) {
+        double *rate = &to->flops_per_s[k];
+        *rate = spec ? spec->flops_per_s[k] : d->list.processor_flops_per_s;
+        if (*rate > 0) {
+            if (to->reads_host) *rate /= all;
+        } else if (like && like->device[i].flops_per_s[k] > 0) {
+            *rate = like->device[i].flops_per_s[k];
+        } else if (is_used(g, (wd_precision)k)) {
+            WD_TRY(compute_rate(rate, g, i, (wd_precision)k, err));
+            *rate /= unseen;
+        }
     }
+    return WD_OK;
+}
+
+/* Sets the rates of device i; links are those of `like`. The ranks of a host share its memory, as
+ * its processor. */
+static wd_status device_rates(gauge *g, int i, const wd_cluster *like, wd_err *err)
+{
+    const wd_devices *d = g->plan->devices;
+    wd_cluster_device *to = &g->plan->input.cluster.device[i];
+    const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
+    WD_TRY(compute_rates(g, i, like, err));
     to->link_bytes_per_s = to->reads_host ? INFINITY
                            : like         ? like->device[i].link_bytes_per_s
                                           : spec->link_bytes_per_s;
     if (!(to->link_bytes_per_s > 0)) {
         WD_TRY(link_rate(&to->link_bytes_per_s, g, i, err));
-        to->link_bytes_per_s /= unseen;
+        if (!wd_train_has_others(g->setup)) to->link_bytes_per_s /= host_ranks(g->setup);
     }
     wd_device_restart_peak(d->device[i]); /* measuring is not part of the plan */
     return WD_OK;
@@ -174,9 +199,8 @@ static wd_status own_rates(gauge *g, const wd_train_plan *like, wd_err *err)
 {
     wd_train_plan *p = g->plan;
     wd_cluster *cluster = &p->input.cluster;
-    const bool same = like && like->input.sweep.dtype == p->input.sweep.dtype;
     for (int i = 0; i < cluster->devices; i++)
-        WD_TRY(device_rates(g, i, like ? &like->input.cluster : NULL, same, err));
+        WD_TRY(device_rates(g, i, like ? &like->input.cluster : NULL, err));
     WD_TRY(wd_bandwidth_parse(&cluster->network_bytes_per_s, "--network_bandwidth",
                               g->setup->options.network_bandwidth, err));
     if (like) {
@@ -199,7 +223,8 @@ static wd_status agree_on_rates(wd_train_plan *p, wd_comm *comm, wd_err *err)
         for (int d = 0; d < cluster->devices; d++) {
             const wd_cluster_device *other = &all[r].device[d];
             wd_cluster_device *to = &cluster->device[d];
-            to->flops_per_s = fmin(to->flops_per_s, other->flops_per_s);
+            for (int k = 0; k < WD_PRECISIONS; k++)
+                to->flops_per_s[k] = fmin(to->flops_per_s[k], other->flops_per_s[k]);
             to->link_bytes_per_s = fmin(to->link_bytes_per_s, other->link_bytes_per_s);
         }
     }

@@ -9,6 +9,7 @@
 
 #include "api/parts.h"
 #include "api/tables.h"
+#include "api/train_dtypes.h"
 #include "api/train_objective.h"
 #include "api/train_prompts.h"
 #include "core/host.h"
@@ -35,10 +36,6 @@ static void say_unneeded(const wd_train_options *o)
         wd_log(WD_LOG_INFO, "--num_workers is not needed: prompts are read once, at the start");
     if (o->sample_prompts.count && !strcmp(o->save_samples, "false"))
         wd_log(WD_LOG_INFO, "--sample_prompts means nothing with --save_samples false");
-    if (!strcmp(o->mixed_precision, "fp16"))
-        wd_log(WD_LOG_INFO,
-               "--mixed_precision fp16: the student computes in bf16, on every device; "
-               "fp16 is for storage only");
 }
 
 /* ---- sizes ---- */
@@ -78,19 +75,6 @@ int64_t wd_train_epoch_steps(const wd_train_setup *s)
     const int64_t ranks = s->comm ? s->comm->ranks : 1;
     const int64_t step = o->batch_size * o->gradient_accumulation_steps * ranks;
     return (s->data.count + step - 1) / step;
-}
-
-/* Chooses float32 unless the total memory of the host is too small for it. */
-static wd_status resolve_teacher_dtype(wd_train_setup *s, wd_err *err)
-{
-    wd_train_options *o = &s->options;
-    size_t memory = wd_host_memory_total();
-    const double bytes = (double)sizeof(float) * (double)wd_dit_parameters(&s->teacher.dit) *
-                         wd_teacher_experts(&s->teacher);
-    if (o->host_memory) WD_TRY(wd_bytes_parse(&memory, "--host_memory", o->host_memory, err));
-    if (!o->teacher_dtype) o->teacher_dtype = bytes > (double)memory ? "bfloat16" : "float32";
-    s->encoder_dtype = strcmp(o->teacher_dtype, "float32") ? WD_BF16 : WD_F32;
-    return WD_OK;
 }
 
 /* Sets the limits of the run; epochs count only if prompts are known. */
@@ -171,18 +155,6 @@ static wd_status choose_folders(wd_train_setup *s, wd_err *err)
 
 /* ---- settings of the trainer ---- */
 
-/* A quantised teacher computes in bfloat16, which is also the dtype of what is not quantised. */
-static void choose_teacher_dtype(wd_train_setup *s)
-{
-    wd_dtype dtype = WD_F32;
-    wd_dtype_parse(&dtype, s->options.teacher_dtype);
-    const bool quantises = wd_dtype_is_quantised(dtype);
-    s->trainer.machine.teacher_dtype = quantises ? WD_BF16 : dtype;
-    s->teacher.overlay = (wd_overlay){.folder = s->cache_dir,
-                                      .dtype = s->trainer.machine.teacher_dtype,
-                                      .quantised = quantises ? dtype : WD_F32};
-}
-
 static void fill_machine(wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
@@ -201,7 +173,6 @@ static void fill_machine(wd_train_setup *s)
         .teacher = &s->teacher,
         .first = o->init_student ? &s->first : NULL,
         .student = s->student.dit,
-        .student_dtype = strcmp(o->mixed_precision, "no") ? WD_BF16 : WD_F32,
         .latent_height = o->height / scale,
         .latent_width = o->width / scale,
         .phases = s->phases,
@@ -233,7 +204,7 @@ static void fill_machine(wd_train_setup *s)
         .text_context = &s->embeds,
     };
     memcpy(s->trainer.machine.trajectory.sigma, s->sigma, sizeof s->sigma);
-    choose_teacher_dtype(s);
+    wd_train_dtypes_apply(s);
 }
 
 static wd_export_options export_options(const wd_train_setup *s)
@@ -362,7 +333,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(wd_train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));
     WD_TRY(resolve_length(s, err));
-    WD_TRY(resolve_teacher_dtype(s, err));
+    WD_TRY(wd_train_dtypes_resolve(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(check_folders(s, err));
     warn_of_clients(s);
@@ -396,7 +367,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(wd_train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));
     WD_TRY(resolve_length(s, err));
-    WD_TRY(resolve_teacher_dtype(s, err));
+    WD_TRY(wd_train_dtypes_resolve(s, err));
     WD_TRY(choose_folders(s, err));
     fill_trainer(s);
     wd_machine_options *m = &s->trainer.machine;

@@ -55,6 +55,21 @@ size_t wd_dtype_align(wd_dtype dtype);
  * counts, which no weight has otherwise. */
 bool wd_dtype_is_quantised(wd_dtype dtype);
 
+/* What products are computed in. A device has a rate for each: GPUs multiply 16 bits several times
+ * as fast as fp32. */
+typedef enum wd_precision { WD_16_BIT, WD_32_BIT, WD_PRECISIONS } wd_precision;
+
+/* The precision of products of values in fp32 or bf16. */
+static inline wd_precision wd_precision_of(wd_dtype dtype)
+{
+    return dtype == WD_F32 ? WD_32_BIT : WD_16_BIT;
+}
+
+static inline const char *wd_precision_name(wd_precision precision)
+{
+    return precision == WD_32_BIT ? "fp32" : "bf16";
+}
+
 const char *wd_dtype_file_name(wd_dtype dtype);   /* "BF16" */
 const char *wd_dtype_option_name(wd_dtype dtype); /* "bfloat16" */
 

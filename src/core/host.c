@@ -32,13 +32,6 @@ static size_t smaller(uint64_t kib, uint64_t bytes)
     return (size_t)(of_host < bytes ? of_host : bytes);
 }
 
-size_t wd_host_memory_total(void)
-{
-    wd_cgroup_limits limits;
-    wd_cgroup_read(&limits, "");
-    return smaller(kib_of("/proc/meminfo", "MemTotal"), limits.memory);
-}
-
 size_t wd_host_memory_available(void)
 {
     wd_cgroup_limits limits;

@@ -8,10 +8,6 @@
  * (core/cgroup.h) allows less. SIZE_MAX: neither is known. */
 size_t wd_host_memory_available(void);
 
-/* Bytes of all memory of the host, or the smallest limit of the process's cgroups if that is less.
- * SIZE_MAX: neither is known. */
-size_t wd_host_memory_total(void);
-
 /* Resident bytes of this process without mapped files: its anonymous memory, and its part of shared
  * memory, which is divided by the number of processes that map it now. 0: /proc does not tell. */
 size_t wd_host_memory_own(void);

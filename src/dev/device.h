@@ -38,9 +38,10 @@ typedef struct wd_sim_options {
     size_t bytes;
     double link_bytes_per_s; /* of all copies to and from its pool together, without copies within
                                 the pool; 0: not limited */
-    double flops_per_s; /* of all kernels together; operations without FLOPs are not limited; 0: not
-                           limited. If several devices shall work at the same time, choose less than
-                           a quarter of the speed of a core, and less with many devices */
+    double flops_per_s[WD_PRECISIONS]; /* of all kernels together, by the precision that each
+                           computes in; operations without FLOPs are not limited; 0: not limited. If
+                           several devices shall work at the same time, choose less than a quarter
+                           of the speed of a core, and less with many devices */
     int64_t failing_launch; /* for tests: the device fails at this launch, from 1; 0: never */
 } wd_sim_options;
 

@@ -104,27 +104,30 @@ static wd_status read_speed(double *out, part p, const unit *units, const char *
     return WD_OK;
 }
 
-/* "link=25GB/s,compute=20GFLOP/s,cpu=3TFLOP/s,memory=80GB/s": `speeds` gets the first two, the list
- * the others. */
+/* "link=25GB/s,compute=20GFLOP/s,fp32=5GFLOP/s,cpu=3TFLOP/s,memory=80GB/s": `speeds` gets the first
+ * three, the list the others. compute= also states the speed of fp32 where fp32= does not. */
 static wd_status read_speeds(wd_device_spec *speeds, wd_device_list *list, part p, wd_err *err)
 {
+    double *flops_per_s = speeds->flops_per_s;
     while (p.at) {
         part one = cut(&p, ','), value = one, name = cut(&value, '=');
         double *to = is(name, "link")      ? &speeds->link_bytes_per_s
-                     : is(name, "compute") ? &speeds->flops_per_s
+                     : is(name, "compute") ? &flops_per_s[WD_16_BIT]
+                     : is(name, "fp32")    ? &flops_per_s[WD_32_BIT]
                      : is(name, "cpu")     ? &list->processor_flops_per_s
                      : is(name, "memory")  ? &list->memory_bytes_per_s
                                            : NULL;
         if (!value.at || !to || *to > 0)
-            return EXPECTED(one, "link=25GB/s, compute=20GFLOP/s, cpu=3TFLOP/s or memory=80GB/s, "
-                                 "each once");
+            return EXPECTED(one, "link=25GB/s, compute=20GFLOP/s, fp32=5GFLOP/s, cpu=3TFLOP/s or "
+                                 "memory=80GB/s, each once");
         if (to == &speeds->link_bytes_per_s || to == &list->memory_bytes_per_s)
             WD_TRY(read_speed(to, value, bytes_units,
                               "a speed such as 25GB/s behind link= and memory=", err));
         else
             WD_TRY(read_speed(to, value, flops_units,
-                              "a speed such as 20GFLOP/s behind compute= and cpu=", err));
+                              "a speed such as 20GFLOP/s behind compute=, fp32= and cpu=", err));
     }
+    if (!(flops_per_s[WD_32_BIT] > 0)) flops_per_s[WD_32_BIT] = flops_per_s[WD_16_BIT];
     return WD_OK;
 }
 
@@ -136,8 +139,9 @@ static wd_status read_cpu(wd_device_list *list, part speed, wd_err *err)
         part value = speed, name = cut(&value, '=');
         if (!value.at || !is(name, "compute"))
             return EXPECTED(speed, "compute=3TFLOP/s behind cpu@");
-        WD_TRY(read_speed(&spec.flops_per_s, value, flops_units,
+        WD_TRY(read_speed(&spec.flops_per_s[WD_16_BIT], value, flops_units,
                           "a speed such as 3TFLOP/s behind compute=", err));
+        spec.flops_per_s[WD_32_BIT] = spec.flops_per_s[WD_16_BIT];
     }
     list->device[list->count++] = spec;
     return WD_OK;
@@ -145,19 +149,20 @@ static wd_status read_cpu(wd_device_list *list, part speed, wd_err *err)
 
 typedef struct card {
     const char *name;
-    double gib, tflops, link_gb_per_s;
+    double gib, tflops[WD_PRECISIONS], link_gb_per_s;
 } card;
 
-/* NVIDIA's data sheets: memory; bf16 products of dense matrices, summed in fp32, in TFLOP/s; PCIe
- * one way, 16 lanes of version 4 or 5, in GB/s. */
+/* NVIDIA's data sheets: memory; bf16 products of dense matrices, summed in fp32, and fp32 products
+ * without TF32, in TFLOP/s; PCIe one way, 16 lanes of version 4 or 5, in GB/s. */
 static const card cards[] = {
-    {"rtx4090", 24, 165.2, 31.5}, /* Ada GPU Architecture whitepaper, table 2 */
-    {"a100", 80, 312, 31.5},      /* A100 80GB SXM */
-    {"l40s", 48, 362, 31.5},      /* L40S */
-    {"h100", 80, 989, 63},        /* H100 SXM */
-    {"h200", 141, 989, 63},       /* H200 SXM */
+    {"rtx3090", 24, {71, 35.6}, 31.5},    /* GA102 GPU Architecture whitepaper, appendix A */
+    {"rtx4090", 24, {165.2, 82.6}, 31.5}, /* Ada GPU Architecture whitepaper, table 2 */
+    {"a100", 80, {312, 19.5}, 31.5},      /* A100 80GB SXM */
+    {"l40s", 48, {362, 91.6}, 31.5},      /* L40S */
+    {"h100", 80, {989, 67}, 63},          /* H100 SXM */
+    {"h200", 141, {989, 67}, 63},         /* H200 SXM */
 };
-#define CARDS "rtx4090, a100, l40s, h100 and h200"
+#define CARDS "rtx3090, rtx4090, a100, l40s, h100 and h200"
 
 /* The share of these figures that programs reach over minutes. */
 static const double PRODUCTS_SHARE = 0.5, LINK_SHARE = 0.8;
@@ -168,7 +173,8 @@ static bool find_card(wd_device_spec *out, part p)
         const card *c = &cards[i];
         if (!is(p, c->name)) continue;
         out->bytes = (size_t)(c->gib * 1024 * 1024 * 1024);
-        out->flops_per_s = PRODUCTS_SHARE * c->tflops * 1e12;
+        for (int k = 0; k < WD_PRECISIONS; k++)
+            out->flops_per_s[k] = PRODUCTS_SHARE * c->tflops[k] * 1e12;
         out->link_bytes_per_s = LINK_SHARE * c->link_gb_per_s * 1e9;
         return true;
     }
@@ -255,7 +261,8 @@ static void set_speeds(wd_device_list *list, const wd_device_spec *all)
     for (int i = 0; i < list->count; i++) {
         wd_device_spec *d = &list->device[i];
         if (all->link_bytes_per_s > 0) d->link_bytes_per_s = all->link_bytes_per_s;
-        if (all->flops_per_s > 0) d->flops_per_s = all->flops_per_s;
+        for (int k = 0; k < WD_PRECISIONS; k++)
+            if (all->flops_per_s[k] > 0) d->flops_per_s[k] = all->flops_per_s[k];
     }
 }
 
@@ -337,7 +344,7 @@ wd_status wd_device_list_need_speeds(const wd_device_list *list, const char *tex
 {
     for (int i = 0; i < list->count; i++) {
         const wd_device_spec *d = &list->device[i];
-        if (d->type == WD_DEVICE_SIM && !(d->link_bytes_per_s > 0 && d->flops_per_s > 0))
+        if (d->type == WD_DEVICE_SIM && !(d->link_bytes_per_s > 0 && d->flops_per_s[WD_16_BIT] > 0))
             return wd_fail(err, WD_INVALID_ARGUMENT,
                            "--devices %s: a plan needs to know what a simulated device can do: "
                            "state both speeds, such as sim:4x24GiB@link=25GB/s,compute=80TFLOP/s, "
@@ -352,6 +359,11 @@ void wd_device_list_take_processor(wd_device_list *list, const wd_err *why)
     *list = (wd_device_list){.count = 1, .device = {{.type = WD_DEVICE_CPU}}};
     wd_append(list->note, sizeof list->note, 0, "auto takes the processor instead of a GPU: %s",
               why->message);
+}
+
+bool wd_device_list_has_gpus(const wd_device_list *list)
+{
+    return list->device[0].type != WD_DEVICE_CPU;
 }
 
 void wd_device_list_warn(const wd_device_list *list)

@@ -8,16 +8,19 @@
  *     sim:2x24GiB,48GiB          two of 24 GiB and one of 48
  *     sim:4xrtx4090, sim:h100    simulated cards: their memory, and the speeds that they reach
  *     sim:4x24GiB@link=25GB/s,compute=20GFLOP/s    the same speeds for all of the list
+ *     sim:4x24GiB@link=25GB/s,compute=80TFLOP/s,fp32=20TFLOP/s    fp32 has a speed of its own
  *     cpu@compute=3TFLOP/s, sim:4x24GiB@cpu=3TFLOP/s    what plans take the processor to do
  *     sim:4x24GiB@memory=80GB/s                         and copies between the ranks of a host
  *     cuda:0@link=25GB/s,compute=400TFLOP/s             speeds of GPUs that are not to be measured
  *
+ * compute= is the speed of all products, unless fp32= states that of products in fp32.
  * The driver shows those GPUs that CUDA_VISIBLE_DEVICES names, and numbers them from 0.
  * Sizes are B, kB MB GB TB (powers of 1000) or KiB MiB GiB TiB (powers of 1024); speeds are such
  * sizes, or FLOP kFLOP MFLOP GFLOP TFLOP, each with /s. Numbers may have a fraction. */
 #ifndef WD_DEV_DEVICE_LIST_H
 #define WD_DEV_DEVICE_LIST_H
 
+#include "core/dtype.h"
 #include "core/error.h"
 
 enum { WD_DEVICES_MAX = 64 };
@@ -31,14 +34,14 @@ typedef struct wd_device_spec {
     size_t bytes;            /* sim: its memory */
     double link_bytes_per_s; /* sim: of transfers from and to it; 0: not limited. cuda: the speed
                                 that plans assume; 0: it is measured */
-    double flops_per_s;      /* sim: of its kernels; 0: not limited. cpu, cuda: the speed that plans
-                                assume; 0: it is measured */
+    double flops_per_s[WD_PRECISIONS]; /* sim: of its kernels; 0: not limited. cpu, cuda: the speed
+                                          that plans assume; 0: it is measured */
 } wd_device_spec;
 
 typedef struct wd_device_list {
     wd_device_spec device[WD_DEVICES_MAX];
     int count;                    /* at least 1 */
-    double processor_flops_per_s; /* flops_per_s of the cpu if there are other devices */
+    double processor_flops_per_s; /* of the cpu if there are other devices, in any dtype */
     double memory_bytes_per_s;    /* between the ranks of a host, all together; 0: it is measured */
     char note[2048];              /* of `auto`: which GPUs it does not take, and why; "": nothing */
 } wd_device_list;
@@ -53,6 +56,9 @@ wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *er
 /* For `auto` whose GPUs could not be opened: makes the list the processor alone, with a note that
  * has the reason. */
 void wd_device_list_take_processor(wd_device_list *list, const wd_err *why);
+
+/* Whether the list has GPUs, real or simulated. */
+bool wd_device_list_has_gpus(const wd_device_list *list);
 
 /* Logs the note of the list as a warning, if there is one. Whoever opens its devices calls it. */
 void wd_device_list_warn(const wd_device_list *list);

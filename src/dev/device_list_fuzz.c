@@ -17,7 +17,9 @@ static void check_list(const wd_device_list *list)
     if (!is_speed(list->processor_flops_per_s) || !is_speed(list->memory_bytes_per_s)) abort();
     for (int i = 0; i < list->count; i++) {
         const wd_device_spec *d = &list->device[i];
-        if (!is_speed(d->link_bytes_per_s) || !is_speed(d->flops_per_s)) abort();
+        if (!is_speed(d->link_bytes_per_s)) abort();
+        for (int k = 0; k < WD_PRECISIONS; k++)
+            if (!is_speed(d->flops_per_s[k])) abort();
         if ((d->type == WD_DEVICE_SIM) != (d->bytes > 0)) abort();
     }
 }

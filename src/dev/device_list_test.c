@@ -16,6 +16,12 @@ static wd_device_list parse(const char *text)
     return list;
 }
 
+static void expect_rates(const wd_device_spec *device, double bf16, double fp32)
+{
+    assert_true(fabs(device->flops_per_s[WD_16_BIT] - bf16) < 1e6);
+    assert_true(fabs(device->flops_per_s[WD_32_BIT] - fp32) < 1e6);
+}
+
 static void processor(void **state)
 {
     (void)state;
@@ -26,9 +32,10 @@ static void processor(void **state)
         const wd_device_list list = parse(texts[i]);
         assert_int_equal(list.count, 1);
         assert_int_equal(list.device[0].type, WD_DEVICE_CPU);
-        assert_true(list.device[0].flops_per_s == 0);
+        expect_rates(&list.device[0], 0, 0);
     }
-    assert_true(parse("cpu@compute=1.5TFLOP/s").device[0].flops_per_s == 1.5e12);
+    wd_device_list list = parse("cpu@compute=1.5TFLOP/s");
+    expect_rates(&list.device[0], 1.5e12, 1.5e12);
     assert_true(parse("sim:1GiB@cpu=2GFLOP/s").processor_flops_per_s == 2e9);
     assert_true(parse("sim:1GiB@compute=2GFLOP/s").processor_flops_per_s == 0);
     assert_true(parse("sim:1GiB@memory=80GB/s,link=1GB/s").memory_bytes_per_s == 80e9);
@@ -43,7 +50,8 @@ static void simulated_devices(void **state)
     for (int i = 0; i < 4; i++) {
         assert_int_equal(list.device[i].type, WD_DEVICE_SIM);
         assert_true(list.device[i].bytes == (size_t)24 << 30);
-        assert_true(list.device[i].link_bytes_per_s == 0 && list.device[i].flops_per_s == 0);
+        assert_true(list.device[i].link_bytes_per_s == 0);
+        expect_rates(&list.device[i], 0, 0);
     }
     list = parse("sim:2x1.5GB,4096B,1x48MiB@compute=20GFLOP/s,link=2.5GB/s");
     assert_int_equal(list.count, 4);
@@ -51,12 +59,13 @@ static void simulated_devices(void **state)
     for (int i = 0; i < 4; i++) {
         assert_int_equal(list.device[i].bytes, bytes[i]);
         assert_true(list.device[i].link_bytes_per_s == 2.5e9);
-        assert_true(list.device[i].flops_per_s == 2e10);
+        expect_rates(&list.device[i], 2e10, 2e10);
     }
     list = parse("sim:64x1TiB@link=100KiB/s");
     assert_int_equal(list.count, WD_DEVICES_MAX);
     assert_true(list.device[63].bytes == (size_t)1 << 40);
-    assert_true(list.device[63].link_bytes_per_s == 102400 && list.device[63].flops_per_s == 0);
+    assert_true(list.device[63].link_bytes_per_s == 102400);
+    expect_rates(&list.device[63], 0, 0);
 }
 
 static void refuse(const char *devices, wd_status status, const char *text)
@@ -79,15 +88,30 @@ static void cards(void **state)
     for (int i = 0; i < 2; i++) {
         assert_true(list.device[i].type == WD_DEVICE_SIM);
         assert_true(list.device[i].bytes == (size_t)24 << 30);
-        assert_true(fabs(list.device[i].flops_per_s - 82.6e12) < 1e6);
+        expect_rates(&list.device[i], 82.6e12, 41.3e12);
         assert_true(fabs(list.device[i].link_bytes_per_s - 25.2e9) < 1e3);
     }
     assert_true(list.device[2].bytes == (size_t)80 << 30);
-    assert_true(fabs(list.device[2].flops_per_s - 494.5e12) < 1e6);
-    assert_true(list.device[3].flops_per_s == 0);
+    expect_rates(&list.device[2], 494.5e12, 33.5e12);
+    expect_rates(&list.device[3], 0, 0);
     wd_test_ok(wd_device_list_parse(&list, "sim:h200@compute=1TFLOP/s", &err), &err);
-    assert_true(list.device[0].flops_per_s == 1e12);
+    expect_rates(&list.device[0], 1e12, 1e12);
     assert_true(fabs(list.device[0].link_bytes_per_s - 50.4e9) < 1e3);
+}
+
+/* compute= is the speed of every product, but of those in fp32 where fp32= states theirs. */
+static void rates_of_fp32(void **state)
+{
+    (void)state;
+    wd_device_list list = parse("sim:a100,rtx3090");
+    expect_rates(&list.device[0], 156e12, 9.75e12);
+    expect_rates(&list.device[1], 35.5e12, 17.8e12);
+    list = parse("sim:1GiB@fp32=5GFLOP/s,link=1GB/s,compute=80GFLOP/s");
+    expect_rates(&list.device[0], 80e9, 5e9);
+    list = parse("sim:a100@fp32=5TFLOP/s");
+    expect_rates(&list.device[0], 156e12, 5e12);
+    list = parse("sim:2xa100@compute=200TFLOP/s,fp32=5TFLOP/s");
+    for (int i = 0; i < 2; i++) expect_rates(&list.device[i], 200e12, 5e12);
 }
 
 static void check_speeds(const char *text, bool stated)
@@ -111,6 +135,7 @@ static void plans_need_speeds(void **state)
     check_speeds("sim:24GiB@link=1GB/s", false);
     check_speeds("sim:24GiB@compute=1GFLOP/s", false);
     check_speeds("sim:24GiB@link=1GB/s,compute=1GFLOP/s", true);
+    check_speeds("sim:24GiB@link=1GB/s,fp32=1GFLOP/s", false);
     check_speeds("sim:2xl40s", true);
     check_speeds("sim:2xl40s,1GiB", false);
 }
@@ -170,7 +195,7 @@ static void errors_name_the_part(void **state)
         {"sim:1GiB@memory=1GB/s,memory=1GB/s", "each once, found \"memory=1GB/s\""},
         {"sim:1GiB@memory=1GFLOP/s", "found \"1GFLOP/s\""},
         {"sim", "found \"sim\""},
-        {"sim:", "expected a size such as 24GiB, 500MB or 4096B, or a card (rtx4090, "},
+        {"sim:", "expected a size such as 24GiB, 500MB or 4096B, or a card (rtx3090, "},
         {"sim:rtx4091", "found \"rtx4091\""},
         {"sim:2xh10", "found \"h10\""},
         {"sim:4", "found \"4\""},
@@ -194,10 +219,13 @@ static void errors_name_the_part(void **state)
         {"sim:40x1GiB,25x1GiB", "expected at most 64 devices in all, found \"25x1GiB\""},
         {"sim:1GiB,", "and h200), found \"\""},
         {"sim:1GiB@",
-         "expected link=25GB/s, compute=20GFLOP/s, cpu=3TFLOP/s or memory=80GB/s, each once, "
+         "expected link=25GB/s, compute=20GFLOP/s, fp32=5GFLOP/s, cpu=3TFLOP/s or memory=80GB/s, "
+         "each once, "
          "found \"\""},
         {"sim:1GiB@link", "found \"link\""},
         {"sim:1GiB@speed=1GB/s", "found \"speed=1GB/s\""},
+        {"sim:1GiB@fp32=1GFLOP/s,compute=3GFLOP/s,fp32=2GFLOP/s", "found \"fp32=2GFLOP/s\""},
+        {"sim:1GiB@fp32=20GB/s", "expected a speed such as 20GFLOP/s behind compute=, fp32="},
         {"sim:1GiB@link=1GB/s,link=2GB/s", "each once, found \"link=2GB/s\""},
         {"sim:1GiB@link=25GB",
          "expected a speed such as 25GB/s behind link= and memory=, found \"25GB\""},
@@ -247,6 +275,7 @@ int main(void)
         cmocka_unit_test(processor),
         cmocka_unit_test(simulated_devices),
         cmocka_unit_test(cards),
+        cmocka_unit_test(rates_of_fp32),
         cmocka_unit_test(plans_need_speeds),
         cmocka_unit_test(auto_tells_a_gpu_that_it_cannot_use),
         cmocka_unit_test(gpus_are_refused),

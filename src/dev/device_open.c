@@ -9,10 +9,11 @@
 wd_status wd_device_open_listed(wd_device **out, char name[WD_DEVICE_SHORT_NAME],
                                 const wd_device_spec *spec, int index, int threads, wd_err *err)
 {
-    const wd_sim_options options = {.number = index,
-                                    .bytes = spec->bytes,
-                                    .link_bytes_per_s = spec->link_bytes_per_s,
-                                    .flops_per_s = spec->flops_per_s};
+    const wd_sim_options options = {
+        .number = index,
+        .bytes = spec->bytes,
+        .link_bytes_per_s = spec->link_bytes_per_s,
+        .flops_per_s = {spec->flops_per_s[WD_16_BIT], spec->flops_per_s[WD_32_BIT]}};
     switch (spec->type) {
     case WD_DEVICE_CPU:
         snprintf(name, WD_DEVICE_SHORT_NAME, "cpu");

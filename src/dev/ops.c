@@ -42,6 +42,24 @@ static double conv_flops(const wd_conv_args *a)
     return 2 * out * taps;
 }
 
+wd_precision wd_op_precision(wd_op op, const void *args)
+{
+    const wd_matmul_args *m = args;
+    const wd_conv_args *c = args;
+    switch (op) {
+    case WD_OP_MATMUL: /* both factors have one dtype */
+        return wd_precision_of(m->a_type);
+    case WD_OP_ATTENTION:
+        return wd_precision_of(((const wd_attention_args *)args)->type);
+    case WD_OP_ATTENTION_BACKWARD:
+        return wd_precision_of(((const wd_attention_backward_args *)args)->type);
+    case WD_OP_CONV:
+        return wd_precision_of(c->type == WD_BF16 ? c->w_type : WD_F32);
+    default:
+        return WD_32_BIT;
+    }
+}
+
 double wd_op_flops(wd_op op, const void *args)
 {
     const wd_attention_args *f = args;

@@ -416,6 +416,9 @@ WD_OP_MAP(X)
 /* FLOPs of one launch, as wd_queue_totals counts them: 0 of elementwise operations. */
 double wd_op_flops(wd_op op, const void *args);
 
+/* What one launch computes these FLOPs in: fp32 unless all factors are bf16. */
+wd_precision wd_op_precision(wd_op op, const void *args);
+
 const char *wd_op_name(wd_op op); /* "matmul" */
 
 #endif

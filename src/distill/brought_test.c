@@ -108,7 +108,7 @@ static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy
     for (int i = 0; i < d->count; i++) {
         in.target[i] = d->device[i];
         in.cluster.device[i] = (wd_cluster_device){.bytes = SIZE_MAX / 2,
-                                                   .flops_per_s = 1e9,
+                                                   .flops_per_s = {1e9, 1e9},
                                                    .link_bytes_per_s = 1e9,
                                                    .reads_host = i == d->processor};
     }

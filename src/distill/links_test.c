@@ -219,7 +219,8 @@ static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_c
     in.cluster.disk_bytes_per_s = 1e9;
     for (int i = 0; i < d->count; i++) {
         in.target[i] = d->device[i];
-        in.cluster.device[i].flops_per_s = in.cluster.device[i].link_bytes_per_s = 1e9;
+        in.cluster.device[i].link_bytes_per_s = 1e9;
+        for (int k = 0; k < WD_PRECISIONS; k++) in.cluster.device[i].flops_per_s[k] = 1e9;
     }
     if (s->ranks == 1) return in;
     HARNESS_OK(wd_plan_machine(&beside, &o, &(wd_samples_options){0}, d, NULL, err));

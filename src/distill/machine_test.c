@@ -43,7 +43,8 @@ static wd_status open_sim(wd_device **out, int threads, wd_err *err)
 static wd_status open_slow_sim(wd_device **out, int threads, wd_err *err)
 {
     (void)threads;
-    const wd_sim_options options = {.bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = 3e9};
+    const wd_sim_options options = {
+        .bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = {3e9, 3e9}};
     return wd_device_open_sim(out, &options, err);
 }
 

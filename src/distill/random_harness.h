@@ -134,7 +134,7 @@ static inline wd_placement place(wd_strategy strategy, const wd_machine_options 
     wd_cluster cluster = {.devices = ACCELERATORS + 1, .host_bytes = SIZE_MAX, .batches = 4};
     for (int d = 0; d <= ACCELERATORS; d++)
         cluster.device[d] = (wd_cluster_device){.bytes = sum / 2,
-                                                .flops_per_s = 1,
+                                                .flops_per_s = {1, 1},
                                                 .link_bytes_per_s = 1,
                                                 .reads_host = d == ACCELERATORS};
     if (strategy == WD_STRATEGY_custom) return random_placement(&size, &cluster);

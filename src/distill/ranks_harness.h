@@ -81,7 +81,7 @@ static inline wd_cluster cluster_of(const wd_devices *devices, int ranks)
         .ranks = ranks, .devices = devices->count, .host_bytes = SIZE_MAX, .batches = 6};
     for (int d = 0; d < cluster.devices; d++)
         cluster.device[d] = (wd_cluster_device){
-            .bytes = SIZE_MAX / 2, .flops_per_s = 1, .reads_host = d == devices->processor};
+            .bytes = SIZE_MAX / 2, .flops_per_s = {1, 1}, .reads_host = d == devices->processor};
     return cluster;
 }
 

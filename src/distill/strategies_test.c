@@ -86,7 +86,7 @@ static void open_rig(rig *r, const char *list)
                               .batches = SLOTS};
     for (int d = 0; d < r->devices.count; d++)
         r->cluster.device[d] = (wd_cluster_device){.bytes = SIZE_MAX / 2,
-                                                   .flops_per_s = 1e9,
+                                                   .flops_per_s = {1e9, 1e9},
                                                    .link_bytes_per_s = 1e9,
                                                    .reads_host = d == r->devices.processor};
 }

@@ -48,7 +48,8 @@ static void run_steps(const wd_machine_options *o)
     wd_queue *queue[3];
     wd_residency *residency;
     wd_machine *m = NULL;
-    const wd_sim_options slow = {.bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = 3e9};
+    const wd_sim_options slow = {
+        .bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = {3e9, 3e9}};
     const wd_placement all = {.experts = wd_teacher_experts(&teacher),
                               .stages = wd_dit_stages(&teacher.dit),
                               .buffers = 2};

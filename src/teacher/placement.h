@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/dtype.h"
+
 enum {
     WD_PLACED_EXPERTS_MAX = 2,
     WD_PLACED_STAGES_MAX = 128,    /* embedding, blocks, head */
@@ -164,11 +166,11 @@ typedef struct wd_sweep_need {
 typedef struct wd_cluster_device {
     size_t bytes; /* of its pool, at most; a processor's pool is host memory */
     size_t taken; /* the part of them that the student has, once the teacher is there */
-    double flops_per_s;
-    double student_flops;    /* of the student there, for each target of all ranks */
-    double link_bytes_per_s; /* to and from host memory */
-    bool reads_host;         /* the host's processor: weights are used where they are mapped */
-    bool other_bits;         /* its results differ in the last bits from the first device's */
+    double flops_per_s[WD_PRECISIONS]; /* 0: of a precision that the run has no use for */
+    double student_flops;              /* of the student there, for each target of all ranks */
+    double link_bytes_per_s;           /* to and from host memory */
+    bool reads_host; /* the host's processor: weights are used where they are mapped */
+    bool other_bits; /* its results differ in the last bits from the first device's */
     wd_sweep_need need;
     size_t workspace; /* that its queue has anyway, for other work */
 } wd_cluster_device;
@@ -176,8 +178,9 @@ typedef struct wd_cluster_device {
 /* The devices, hosts and links of a job. All ranks are alike; each host has equally many of them,
  * in order. */
 typedef struct wd_cluster {
-    int ranks, hosts; /* 0: 1 */
-    int devices;      /* of a rank */
+    int ranks, hosts;              /* 0: 1 */
+    int devices;                   /* of a rank */
+    wd_precision teacher, student; /* what they compute in */
     wd_cluster_device device[WD_PLACED_DEVICES_MAX];
     size_t host_bytes; /* of a host, for all its ranks */
     size_t host_taken; /* the part of it that each rank has, with that of its processor */
@@ -216,6 +219,17 @@ static inline int wd_cluster_devices(const wd_cluster *cluster)
 static inline const wd_cluster_device *wd_cluster_at(const wd_cluster *cluster, int device)
 {
     return &cluster->device[device % cluster->devices];
+}
+
+/* FLOP/s of a device's teacher, or of its student. */
+static inline double wd_cluster_teacher_rate(const wd_cluster *cluster, int device)
+{
+    return wd_cluster_at(cluster, device)->flops_per_s[cluster->teacher];
+}
+
+static inline double wd_cluster_student_rate(const wd_cluster *cluster, int device)
+{
+    return wd_cluster_at(cluster, device)->flops_per_s[cluster->student];
 }
 
 /* The host that has a device. */

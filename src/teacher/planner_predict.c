@@ -135,7 +135,8 @@ static wd_student_load student_of(const wd_planner_input *in)
     const double messages =
         (near_rate > 0 ? near / near_rate : 0) + (far_rate > 0 ? far / far_rate : 0);
     const double carried = (in->gradients_in_bytes + in->gradients_out_bytes) / link;
-    const double compute = in->student_step_flops / device->flops_per_s;
+    const double compute =
+        in->student_step_flops / wd_cluster_student_rate(cluster, in->student_device);
     return (wd_student_load){
         .targets = in->step_targets,
         .ahead = in->steps_ahead,

@@ -86,6 +86,8 @@ static void random_cluster(scene *s)
     *cluster = (wd_cluster){.ranks = between(0, 1) ? hosts * (int)between(1, 3) : 1,
                             .hosts = hosts,
                             .devices = others + 1,
+                            .teacher = wd_precision_of(s->input.sweep.dtype),
+                            .student = others % 2 ? WD_32_BIT : WD_16_BIT,
                             .disk_bytes_per_s = magnitude(1e5, 1e8),
                             .memory_bytes_per_s = magnitude(1e6, 1e9),
                             .network_bytes_per_s = magnitude(1e5, 1e8)};
@@ -94,7 +96,8 @@ static void random_cluster(scene *s)
         wd_cluster_device *to = &cluster->device[d];
         bool last = d == others;
         to->reads_host = last;
-        to->flops_per_s = magnitude(last ? 1e5 : 1e7, 1e9);
+        to->flops_per_s[WD_16_BIT] = magnitude(last ? 1e5 : 1e7, 1e9);
+        to->flops_per_s[WD_32_BIT] = to->flops_per_s[WD_16_BIT] / 4;
         to->link_bytes_per_s = last ? INFINITY : magnitude(1e6, 1e9);
         to->bytes = last ? SIZE_MAX : (size_t)((double)s->weights_bytes * magnitude(0.1, 4));
         to->taken = last ? 0 : (size_t)((double)to->bytes * 0.3 * drawn());
@@ -426,7 +429,7 @@ static void balanced_leaves_a_student_alone(void **state)
     in->cluster.ranks = in->cluster.hosts = 1;
     for (int d = 0; d + 1 < in->cluster.devices; d++) {
         in->cluster.device[d].bytes = SIZE_MAX / 4;
-        in->cluster.device[d].flops_per_s = 1e8;
+        for (int k = 0; k < WD_PRECISIONS; k++) in->cluster.device[d].flops_per_s[k] = 1e8;
     }
     in->student_step_flops = 1e3;
     wd_strategy_plan plan = plan_of(in, WD_STRATEGY_balanced);
@@ -450,7 +453,38 @@ static double work_seconds(const scene *s, int64_t micro_batch)
     wd_test_ok(wd_sweep_need_of(&need, &o, accelerator, wd_device_open_dry, &err), &err);
     const double target = need.flops[WD_STAGE_EMBED] + need.flops[WD_STAGE_HEAD] +
                           (double)(in->size.stages - 2) * need.flops[WD_STAGE_BLOCK];
-    return (in->step_targets * target + in->student_step_flops) / in->cluster.device[0].flops_per_s;
+    return in->step_targets * target / wd_cluster_teacher_rate(&in->cluster, 0) +
+           in->student_step_flops / wd_cluster_student_rate(&in->cluster, 0);
+}
+
+/* Each of teacher and student computes at the rate of its own precision, and at no other. */
+static void rates_are_of_a_precision(void **state)
+{
+    (void)state;
+    scene s;
+    do random_scene(&s);
+    while (s.input.cluster.devices < 2);
+    wd_planner_input *in = &s.input;
+    wd_cluster_device *gpu = &in->cluster.device[0];
+    in->cluster.ranks = in->cluster.hosts = 1;
+    in->sweep.window_max = in->sweep.micro_batch = in->trajectories = in->rounds = 8;
+    in->expert = NULL;
+    in->step_targets = in->steps_ahead = 8;
+    gpu->link_bytes_per_s = 1e15;
+    in->student_step_flops = 3e6;
+    in->student_step_bytes = in->student_back_bytes = 1;
+    for (int teacher = 0; teacher < WD_PRECISIONS; teacher++)
+        for (int student = 0; student < WD_PRECISIONS; student++) {
+            in->cluster.teacher = (wd_precision)teacher;
+            in->cluster.student = (wd_precision)student;
+            gpu->flops_per_s[WD_16_BIT] = 16e7;
+            gpu->flops_per_s[WD_32_BIT] = 1e7;
+            const double seconds = plan_of(in, WD_STRATEGY_gpu).step_seconds;
+            assert_true(fabs(seconds / work_seconds(&s, 8) - 1) < 1e-6);
+            gpu->flops_per_s[WD_16_BIT] *= teacher && student ? 10 : 1; /* of no use to it */
+            gpu->flops_per_s[WD_32_BIT] *= teacher || student ? 1 : 10;
+            assert_true(plan_of(in, WD_STRATEGY_gpu).step_seconds == seconds);
+        }
 }
 
 /* A step that begins in the midst of a sweep has its device together with the rest of that, which
@@ -580,7 +614,7 @@ static void windows_far_apart(void **state)
     in->student_step_flops = in->student_step_bytes = 1;
     const double teacher = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
     const double student = teacher / 4;
-    in->student_step_flops = student * in->cluster.device[0].flops_per_s;
+    in->student_step_flops = student * wd_cluster_student_rate(&in->cluster, 0);
     double seconds = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
     assert_true(fabs(seconds - teacher) < 1e-6 * teacher);
     in->step_targets = 1;
@@ -598,6 +632,7 @@ int main(void)
         cmocka_unit_test(a_link_for_both),
         cmocka_unit_test(gradients_take_the_link),
         cmocka_unit_test(windows_far_apart),
+        cmocka_unit_test(rates_are_of_a_precision),
         cmocka_unit_test(no_step_is_shorter_than_its_work),
         cmocka_unit_test(auto_keeps_the_bits),
         cmocka_unit_test(gradients_go_from_device_to_device),

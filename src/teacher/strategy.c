@@ -116,12 +116,14 @@ static void place_all(wd_placement *out, wd_home home, int device)
 }
 
 /* Seconds per target of a device that has stages [from, end), beside its student. */
-static double seconds_of(const wd_teacher_size *size, const wd_cluster_device *device, int from,
-                         int end)
+static double seconds_of(const wd_teacher_size *size, const wd_cluster *cluster, int device,
+                         int from, int end)
 {
-    double flops = device->student_flops;
+    const double student = wd_cluster_at(cluster, device)->student_flops;
+    double flops = 0;
     for (int s = from; s < end; s++) flops += size->flops[s];
-    return flops / device->flops_per_s;
+    return flops / wd_cluster_teacher_rate(cluster, device) +
+           student / wd_cluster_student_rate(cluster, device);
 }
 
 /* Each accelerator from `first` on takes stages until it is full, or the next one would make it
@@ -138,17 +140,16 @@ static double fill_in_turn(wd_placement *out, const wd_teacher_size *size,
     place_all(out, WD_HOME_DEVICE, last);
     for (int i = first; i + 1 < on->all && from < out->stages; i++) {
         const int number = on->device[i];
-        const wd_cluster_device *device = wd_cluster_at(cluster, number);
         int end = from;
-        while (end < out->stages && seconds_of(size, device, from, end + 1) < limit) end++;
+        while (end < out->stages && seconds_of(size, cluster, number, from, end + 1) < limit) end++;
         place_run(out, from, end, WD_HOME_DEVICE, number);
         for (; end > from && !wd_placed_holds(out, size, cluster, number); end--)
             place_run(out, end - 1, end, WD_HOME_DEVICE, last);
-        if (end > from) slowest = fmax(slowest, seconds_of(size, device, from, end));
+        if (end > from) slowest = fmax(slowest, seconds_of(size, cluster, number, from, end));
         from = end;
     }
     if (from == out->stages) return slowest;
-    const double left = seconds_of(size, wd_cluster_at(cluster, last), from, out->stages);
+    const double left = seconds_of(size, cluster, last, from, out->stages);
     return left < limit && wd_placed_holds(out, size, cluster, last) ? fmax(slowest, left) : -1;
 }
 

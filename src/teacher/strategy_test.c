@@ -35,10 +35,12 @@ static wd_cluster random_cluster(int devices, int64_t bytes_max)
 {
     wd_cluster cluster = {.devices = devices, .host_bytes = 100, .disk_bytes_per_s = 1};
     cluster.batches = (int)between(1, 5);
+    cluster.teacher = (wd_precision)between(WD_16_BIT, WD_32_BIT);
+    cluster.student = (wd_precision)between(WD_16_BIT, WD_32_BIT);
     for (int d = 0; d < devices; d++) {
         cluster.device[d] =
             (wd_cluster_device){.bytes = (size_t)between(1, bytes_max),
-                                .flops_per_s = (double)between(1, 4),
+                                .flops_per_s = {(double)between(1, 4), (double)between(1, 4)},
                                 .student_flops = (double)between(0, 1) * (double)between(0, 40),
                                 .link_bytes_per_s = 1,
                                 .workspace = (size_t)between(0, 5)};
@@ -64,7 +66,8 @@ static double slowest(const wd_placement *p, const wd_teacher_size *size, const 
         double flops = 0;
         for (int s = 0; s < p->stages; s++)
             if (p->place[0][s].device == d) flops += size->flops[s];
-        const double seconds = (flops + on->student_flops) / on->flops_per_s;
+        const double seconds = flops / on->flops_per_s[cluster->teacher] +
+                               on->student_flops / on->flops_per_s[cluster->student];
         if (flops > 0 && seconds > most) most = seconds;
     }
     return most;
@@ -118,7 +121,7 @@ static void balanced_beside_a_student(void **state)
         wd_placement p;
         int load[4] = {student[i]};
         for (int s = 0; s < 12; s++) size.flops[s] = 1;
-        for (int d = 0; d < 4; d++) cluster.device[d] = (wd_cluster_device){.flops_per_s = 1};
+        for (int d = 0; d < 4; d++) cluster.device[d] = (wd_cluster_device){.flops_per_s = {1, 1}};
         cluster.device[0].student_flops = student[i];
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_balanced, &size, &cluster, 0, &err), &err);
         for (int s = 0; s < 12; s++) load[p.place[0][s].device]++;
@@ -182,7 +185,7 @@ static void bytes_by_home(void **state)
                                                .file = 50,
                                                .reading = (size_t)(s + 5)};
     for (int d = 0; d < 3; d++)
-        cluster.device[d] = (wd_cluster_device){.bytes = 48, .flops_per_s = 1};
+        cluster.device[d] = (wd_cluster_device){.bytes = 48, .flops_per_s = {1, 1}};
     cluster.device[0].reads_host = true;
 
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &cluster, 0, &err), &err);
@@ -221,7 +224,7 @@ static void many_ranks(void **state)
     }
     for (int d = 0; d < 3; d++)
         cluster.device[d] = (wd_cluster_device){
-            .bytes = 1000, .flops_per_s = 1, .reads_host = d == 2, .need.place = 3};
+            .bytes = 1000, .flops_per_s = {1, 1}, .reads_host = d == 2, .need.place = 3};
     cluster.batches = 1;
 
     /* each: weights once per host, all else for each of its ranks */

@@ -98,7 +98,8 @@ static void bytes_are_those_of_residencies(void **state)
     (void)state;
     static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
     static const wd_strategy strategy[] = {WD_STRATEGY_cpu, WD_STRATEGY_disk};
-    const wd_cluster cluster = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
+    const wd_cluster cluster = {.devices = 1,
+                                .device = {{.reads_host = true, .flops_per_s = {1, 1}}}};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 2; k++) {
             wd_err err = {0};
@@ -124,7 +125,8 @@ static void a_processor_reads_in_place(void **state)
 {
     (void)state;
     wd_err err = {0};
-    const wd_cluster cluster = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
+    const wd_cluster cluster = {.devices = 1,
+                                .device = {{.reads_host = true, .flops_per_s = {1, 1}}}};
     const wd_dtype stored = stored_dtype();
     for (int converts = 0; converts < 2; converts++) {
         wd_teacher_size size;
@@ -190,7 +192,8 @@ static void few_blocks_need_few_slots(void **state)
     (void)state;
     wd_err err = {0};
     wd_teacher_size size;
-    const wd_cluster cluster = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
+    const wd_cluster cluster = {.devices = 1,
+                                .device = {{.reads_host = true, .flops_per_s = {1, 1}}}};
     const wd_dtype storage = stored_dtype();
     wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage, &err), &err);
     for (int blocks = 1; blocks <= size.stages - 2; blocks++) {
@@ -212,7 +215,7 @@ static void stagings_take_the_largest_stage(void **state)
 {
     (void)state;
     static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
-    const wd_cluster cluster = {.devices = 1, .device = {{.flops_per_s = 1}}};
+    const wd_cluster cluster = {.devices = 1, .device = {{.flops_per_s = {1, 1}}}};
     for (int i = 0; i < 3; i++)
         for (int ends = 0; ends < 2; ends++) {
             wd_err err = {0};
@@ -245,7 +248,7 @@ static void ranks_add_up_to_their_host(void **state)
     const wd_cluster cluster = {.ranks = RANKS,
                                 .hosts = HOSTS,
                                 .devices = 1,
-                                .device = {{.reads_host = true, .flops_per_s = 1}}};
+                                .device = {{.reads_host = true, .flops_per_s = {1, 1}}}};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 2; k++) {
             wd_err err = {0};

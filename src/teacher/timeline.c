@@ -170,7 +170,7 @@ static void compute(player *p, const wd_sweep_entry *e)
     double *ready = ready_at(p, e->expert, e->batch);
     const double flops = p->in.size->flops[e->stage] * p->in.load->batch_targets[e->expert];
     *ready = work(p, WD_RESOURCE_COMPUTE, e->device, later(*ready, p->weights[e->stage]),
-                  flops / wd_cluster_at(p->in.cluster, e->device)->flops_per_s, e);
+                  flops / wd_cluster_teacher_rate(p->in.cluster, e->device), e);
 }
 
 /* A copy of states or velocities is small, and shares links with whatever is under way there, so

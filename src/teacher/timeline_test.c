@@ -20,8 +20,10 @@ static wd_cluster cluster_of(int devices)
 {
     wd_cluster cluster = {.devices = devices, .host_bytes = 1 << 20, .disk_bytes_per_s = 50};
     for (int d = 0; d < devices; d++)
-        cluster.device[d] = (wd_cluster_device){
-            .bytes = 1 << 20, .flops_per_s = 10, .link_bytes_per_s = 100, .reads_host = false};
+        cluster.device[d] = (wd_cluster_device){.bytes = 1 << 20,
+                                                .flops_per_s = {10, 10},
+                                                .link_bytes_per_s = 100,
+                                                .reads_host = false};
     return cluster;
 }
 

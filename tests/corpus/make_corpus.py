@@ -361,6 +361,7 @@ def surroundings():
     put("api/rate_cache", "kinds", '{"rates":{"disk":[],"a":{"per_s":"1"}}}')
     for name, text in (("cpu", "cpu@compute=3TFLOP/s"), ("size", "24.5GiB"), ("card", "sim:4xh100"),
                        ("speed", "12.5GB/s"), ("cuda", "cuda:0"),
+                       ("fp32", "sim:a100@fp32=8TFLOP/s,compute=200TFLOP/s"),
                        ("mixed", "sim:2x24GiB,48GiB@link=25GB/s,compute=20GFLOP/s,cpu=3TFLOP/s,"
                                  "memory=80GB/s")):
         put("dev/device_list", name, text)

@@ -49,10 +49,11 @@ static void speeds_can_be_stated(void **state)
     install(2);
     wd_device_list list =
         expect("cuda:0,1@link=25GB/s,compute=400TFLOP/s,cpu=1TFLOP/s", (int[]){0, 1, -1});
-    assert_true(list.device[1].link_bytes_per_s == 25e9 && list.device[1].flops_per_s == 400e12);
+    assert_true(list.device[1].link_bytes_per_s == 25e9 &&
+                list.device[1].flops_per_s[WD_16_BIT] == 400e12);
     assert_true(list.processor_flops_per_s == 1e12);
     list = expect("cuda@memory=80GB/s", (int[]){0, 1, -1});
-    assert_true(list.memory_bytes_per_s == 80e9 && list.device[0].flops_per_s == 0);
+    assert_true(list.memory_bytes_per_s == 80e9 && list.device[0].flops_per_s[WD_16_BIT] == 0);
     assert_int_equal(wd_standin_remove(), 0);
 }
 

@@ -24,11 +24,16 @@ void wd_sim_sleep_until(double over_s)
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) continue;
 }
 
-double wd_sim_pace_take(wd_sim_pace *pace, double from_s, double units)
+double wd_sim_pace_seconds(double units, double per_s)
 {
-    if (pace->per_s == 0) return from_s;
+    return per_s > 0 ? units / per_s : 0;
+}
+
+double wd_sim_pace_take(wd_sim_pace *pace, double from_s, double seconds)
+{
+    if (!(seconds > 0)) return from_s;
     pthread_mutex_lock(&pace->lock);
-    double done_s = fmax(from_s, pace->free_s) + units / pace->per_s;
+    double done_s = fmax(from_s, pace->free_s) + seconds;
     pace->free_s = done_s;
     pthread_mutex_unlock(&pace->lock);
     return done_s;

@@ -21,14 +21,17 @@ double wd_sim_begin_s(double ready_s);
 /* Sleeps until the work is over. */
 void wd_sim_sleep_until(double over_s);
 
-/* A shared resource with a rate in units per second: a link, or a processor. */
+/* A shared resource that does one piece of work after another: a link, or a processor. */
 typedef struct wd_sim_pace {
     pthread_mutex_t lock;
-    double per_s;  /* 0: not limited */
     double free_s; /* when it has finished all its work */
 } wd_sim_pace;
 
-/* Adds `units` of work at `from_s`; returns the time at which they are done. */
-double wd_sim_pace_take(wd_sim_pace *pace, double from_s, double units);
+/* The seconds that `units` take at a rate; 0: the rate is not limited. */
+double wd_sim_pace_seconds(double units, double per_s);
+
+/* Adds work of `seconds` at `from_s`; returns the time at which it is done. Work of no seconds
+ * waits for nothing. */
+double wd_sim_pace_take(wd_sim_pace *pace, double from_s, double seconds);
 
 #endif

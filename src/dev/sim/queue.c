@@ -26,7 +26,7 @@ typedef struct copy_command {
     char *to;
     const char *from;
     size_t bytes;
-    wd_sim_pace *link[LINKS]; /* the links that the copy uses; NULL: none */
+    wd_sim_device *end[LINKS]; /* the devices whose links the copy uses; NULL: none */
 } copy_command;
 
 typedef struct command {
@@ -61,14 +61,14 @@ static wd_sim_device *device_of(const sim_queue *q)
 static double run_launch(sim_queue *q, const command *c, double from_s)
 {
     wd_sim_device *device = device_of(q);
-    wd_sim_pace *processor = &device->processor;
-    const double begun_s = wd_sim_clock_s(), piece = processor->per_s * PIECE_S;
-    double left = processor->per_s > 0 ? wd_op_flops(c->op, &c->args) : 0, over_s = from_s;
+    const double rate = device->flops_per_s[wd_op_precision(c->op, &c->args)];
+    const double begun_s = wd_sim_clock_s();
+    double left_s = wd_sim_pace_seconds(wd_op_flops(c->op, &c->args), rate), over_s = from_s;
     wd_cpu_kernels_run(&device->kernels, c->op, &c->args, q->base.workspace,
                        q->base.workspace_bytes);
     const double worked_s = wd_sim_clock_s() - begun_s;
-    for (; left > 0; left -= piece) {
-        over_s = wd_sim_pace_take(processor, over_s, left < piece ? left : piece);
+    for (; left_s > 0; left_s -= PIECE_S) {
+        over_s = wd_sim_pace_take(&device->processor, over_s, fmin(left_s, PIECE_S));
         wd_sim_sleep_until(over_s);
     }
     return fmax(over_s, from_s + worked_s);
@@ -79,7 +79,7 @@ static size_t piece_bytes(const copy_command *c)
 {
     double bytes = PIECE_MAX;
     for (int i = 0; i < LINKS; i++) {
-        double rate = c->link[i] ? c->link[i]->per_s : 0;
+        double rate = c->end[i] ? c->end[i]->link_bytes_per_s : 0;
         if (rate > 0 && rate * PIECE_S < bytes) bytes = rate * PIECE_S;
     }
     return bytes > PIECE_MIN ? (size_t)bytes : PIECE_MIN;
@@ -92,9 +92,10 @@ static double run_copy(const copy_command *c, double from_s)
         size_t bytes = c->bytes - done < piece ? c->bytes - done : piece;
         double over_s = from_s;
         for (int i = 0; i < LINKS; i++) {
-            if (!c->link[i]) continue;
-            double free_s = wd_sim_pace_take(c->link[i], from_s, (double)bytes);
-            if (free_s > over_s) over_s = free_s;
+            wd_sim_device *end = c->end[i];
+            if (!end) continue;
+            const double seconds = wd_sim_pace_seconds((double)bytes, end->link_bytes_per_s);
+            over_s = fmax(over_s, wd_sim_pace_take(&end->link, from_s, seconds));
         }
         double begun_s = wd_sim_clock_s();
         memcpy(c->to + done, c->from + done, bytes);
@@ -186,7 +187,7 @@ void wd_sim_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes
     c->kind = COPY;
     c->copy = (copy_command){.to = to, .from = from, .bytes = bytes};
     for (int i = 0; i < LINKS; i++)
-        if (end[i] && end[0] != end[1]) c->copy.link[i] = &end[i]->link;
+        if (end[0] != end[1]) c->copy.end[i] = end[i];
     submit((sim_queue *)queue);
 }
 

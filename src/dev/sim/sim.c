@@ -6,6 +6,7 @@
  * results have the bits of the cpu device. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/memory.h"
 #include "dev/host_block.h"
@@ -192,10 +193,21 @@ static const char *bytes_text(char *out, size_t out_bytes, size_t bytes)
     return out;
 }
 
+/* Writes ", 20 GFLOP/s", or both speeds where they differ, or "" where neither is limited. */
+static void processor_text(char *out, size_t out_bytes, const double flops_per_s[WD_PRECISIONS])
+{
+    const double narrow = flops_per_s[WD_16_BIT] / 1e9, wide = flops_per_s[WD_32_BIT] / 1e9;
+    *out = 0;
+    if (narrow == wide && narrow > 0)
+        snprintf(out, out_bytes, ", %.4g GFLOP/s", narrow);
+    else if (narrow > 0 || wide > 0)
+        snprintf(out, out_bytes, ", GFLOP/s: %.4g in bf16, %.4g in fp32", narrow, wide);
+}
+
 wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_err *err)
 {
     wd_sim_device *sim;
-    char bytes[32], link[48] = "", processor[48] = "";
+    char bytes[32], link[48] = "", processor[64];
     WD_TRY(wd_device_create(&sim, sizeof *sim, &sim_kind, err));
     wd_status status = wd_cpu_kernels_choose(&sim->kernels, 1, err);
     if (status != WD_OK) {
@@ -210,13 +222,13 @@ wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_
     sim->base.event_bytes = sizeof(sim_event);
     sim->base.queue_bytes = wd_sim_queue_bytes();
     sim->base.queue_beside_bytes = sizeof(wd_sim_line);
-    sim->link.per_s = options->link_bytes_per_s;
-    sim->processor.per_s = options->flops_per_s;
+    sim->link_bytes_per_s = options->link_bytes_per_s;
+    memcpy(sim->flops_per_s, options->flops_per_s, sizeof sim->flops_per_s);
     pthread_mutex_init(&sim->link.lock, NULL);
     pthread_mutex_init(&sim->processor.lock, NULL);
-    if (sim->link.per_s > 0) snprintf(link, sizeof link, ", link %.4g GB/s", sim->link.per_s / 1e9);
-    if (sim->processor.per_s > 0)
-        snprintf(processor, sizeof processor, ", %.4g GFLOP/s", sim->processor.per_s / 1e9);
+    if (sim->link_bytes_per_s > 0)
+        snprintf(link, sizeof link, ", link %.4g GB/s", sim->link_bytes_per_s / 1e9);
+    processor_text(processor, sizeof processor, sim->flops_per_s);
     snprintf(sim->base.name, sizeof sim->base.name, "sim:%d (%s%s%s)", options->number,
              bytes_text(bytes, sizeof bytes, options->bytes), link, processor);
     pthread_mutex_lock(&open_lock);

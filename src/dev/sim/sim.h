@@ -12,11 +12,12 @@
 typedef struct wd_sim_device {
     wd_device base;
     wd_cpu_kernels kernels;
-    wd_sim_pace link, processor; /* bytes, FLOPs */
-    int64_t failing_launch;      /* from 1; 0: none */
-    _Atomic int64_t launches;    /* so far, of all queues */
-    _Atomic(int) failed_op;      /* the operation that failed; WD_OP_COUNT: none */
-    struct wd_sim_device *next;  /* in the list of all open devices of this process */
+    wd_sim_pace link, processor;
+    double link_bytes_per_s, flops_per_s[WD_PRECISIONS]; /* 0: not limited */
+    int64_t failing_launch;                              /* from 1; 0: none */
+    _Atomic int64_t launches;                            /* so far, of all queues */
+    _Atomic(int) failed_op;     /* the operation that failed; WD_OP_COUNT: none */
+    struct wd_sim_device *next; /* in the list of all open devices of this process */
 } wd_sim_device;
 
 /* The open device whose pool has the address; NULL: it is host memory. */

@@ -13,12 +13,16 @@ enum { SIZE = 32, TRIES = 5 };
 
 static const double PRODUCT_FLOPS = 2.0 * SIZE * SIZE * SIZE;
 
+static double bf16_speed = 1; /* times that of fp32, of devices that are opened */
+
 static wd_device *open_device(int number, size_t bytes, double link, double flops)
 {
     wd_device *device;
     wd_err err;
-    const wd_sim_options options = {
-        .number = number, .bytes = bytes, .link_bytes_per_s = link, .flops_per_s = flops};
+    const wd_sim_options options = {.number = number,
+                                    .bytes = bytes,
+                                    .link_bytes_per_s = link,
+                                    .flops_per_s = {bf16_speed * flops, flops}};
     wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
     return device;
 }
@@ -61,10 +65,13 @@ static void fill(wd_queue *queue, float *x, float value)
     wd_op_fill(queue, &(wd_fill_args){.to = x, .type = WD_F32, .count = 1, .value = value});
 }
 
-/* Launches `times` products of PRODUCT_FLOPS each of the matrices in x [3, SIZE, SIZE]. */
-static void multiply(wd_queue *queue, float *x, int times)
+/* Launches `times` products of PRODUCT_FLOPS each of the matrices in x [3, SIZE, SIZE] `type`. The
+ * result is fp32. */
+static void multiply_in(wd_dtype type, wd_queue *queue, float *x, int times)
 {
     const wd_matmul_args args = {.c = x + 2 * SIZE * SIZE,
+                                 .a_type = type,
+                                 .b_type = type,
                                  .a = x,
                                  .b = x + SIZE * SIZE,
                                  .m = SIZE,
@@ -75,6 +82,11 @@ static void multiply(wd_queue *queue, float *x, int times)
                                  .ldc = SIZE,
                                  .batch = 1};
     for (int i = 0; i < times; i++) wd_op_matmul(queue, &args);
+}
+
+static void multiply(wd_queue *queue, float *x, int times)
+{
+    multiply_in(WD_F32, queue, x, times);
 }
 
 static const size_t PRODUCT_BYTES = 3 * SIZE * SIZE * sizeof(float);
@@ -438,6 +450,27 @@ static void kernels_take_their_flops(void **state)
     tear_down(&s);
 }
 
+/* 200 products in fp32, and as many in bf16 on another queue of the device. */
+static void kernels_of_two_dtypes(fixture *s)
+{
+    multiply(s->queue[0][0], s->x[0][0], 200);
+    multiply_in(WD_BF16, s->queue[0][1], s->x[0][1], 200);
+}
+
+static void kernels_take_the_rate_of_their_dtype(void **state)
+{
+    (void)state;
+    fixture s;
+    own_s = 0;
+    bf16_speed = 4;
+    build(&s, 0, 0, PRODUCT_FLOPS / 0.5e-3);
+    takes(0.5e-3, one_kernel, &s);
+    takes(200 * (0.5e-3 + 0.125e-3), kernels_of_two_dtypes, &s);
+    assert_non_null(strstr(wd_device_name(s.device[0]), "GFLOP/s: 0.5243 in bf16, 0.1311 in fp32"));
+    tear_down(&s);
+    bf16_speed = 1;
+}
+
 /* The product of one row. */
 static void multiply_row(wd_queue *queue, float *x)
 {
@@ -601,6 +634,7 @@ int main(void)
         cmocka_unit_test(events_outlive_their_queue),
         cmocka_unit_test(copies_overlap_kernels),
         cmocka_unit_test(kernels_take_their_flops),
+        cmocka_unit_test(kernels_take_the_rate_of_their_dtype),
         cmocka_unit_test(small_kernels_pass_large_ones),
         cmocka_unit_test(copies_take_their_bytes),
         cmocka_unit_test(late_sleeps_do_not_add_up),
