@@ -21,7 +21,11 @@ static wd_status trajectory_prepare(wd_source *self, int64_t end, wd_err *err)
     s->end = end;
     /* the ring has room for what the step before this one may still read, not for earlier ones */
     wd_event_wait_on(s->home, *filled_event(s, end - 1));
+    if (!self->targets && !wd_device_is_dry(wd_queue_device(s->home)))
+        s->progress = wd_progress_begin("making the first targets", "target", 0,
+                                        wd_trajectory_source_targets_after(s, needed));
     while (self->targets < needed) WD_TRY(wd_trajectory_source_make_window(s, err));
+    s->progress = (wd_progress_part){0};
     return WD_OK;
 }
 

@@ -7,6 +7,7 @@
 #ifndef WD_DISTILL_SOURCE_TRAJECTORY_IMPL_H
 #define WD_DISTILL_SOURCE_TRAJECTORY_IMPL_H
 
+#include "core/progress.h"
 #include "distill/chord_pool.h"
 #include "distill/gathers.h"
 #include "distill/source_trajectory.h"
@@ -22,6 +23,7 @@ enum {
 /* The window that is being made: targets of one round that follow one another, and one sweep. */
 typedef struct wd_target_window {
     int64_t first, ring_index; /* its first target, and the index of this one in the ring */
+    int64_t count;             /* of its targets */
     int64_t own;               /* the first of its states that this rank's sweep has */
     wd_target_info *info;      /* [window] */
     float *timestep;           /* [window] */
@@ -58,6 +60,8 @@ typedef struct wd_trajectory_source {
     wd_batches *batches;
     wd_event *filled[2]; /* the batches of even steps, and of odd ones */
     wd_target_window window;
+    wd_progress_part
+        progress; /* of making the first targets; zeroed after them, and on dry devices */
     wd_target_exchange exchange;
     wd_chord_pool chords;  /* empty where the student learns velocities */
     wd_rollouts *rollouts; /* NULL: no trajectory is on-policy */
@@ -71,6 +75,9 @@ void wd_trajectory_source_close_window(wd_trajectory_source *s);
 
 /* Makes the next window. A round is all slots that have begun; no window has targets of two. */
 wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err);
+
+/* The number of targets that there are once the windows up to target `needed` have been made. */
+int64_t wd_trajectory_source_targets_after(const wd_trajectory_source *s, int64_t needed);
 
 /* Makes what is left of a round that has begun. */
 wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err);

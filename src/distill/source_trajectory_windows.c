@@ -63,6 +63,7 @@ static void begin_window(wd_trajectory_source *s, int64_t first, int64_t count)
 {
     wd_target_window *w = &s->window;
     w->first = first;
+    w->count = count;
     w->ring_index = wd_targets_ring_index(&s->ring, first);
     float *dt = w->dt + staging_place(w) * s->options.window;
     wd_event_wait(w->uploaded[staging_place(w)]);
@@ -130,6 +131,14 @@ static wd_window_ahead announce(wd_trajectory_source *s, int64_t count, bool eac
     return window;
 }
 
+/* Shows how many of the first targets have been launched: of those of this window as many as of its
+ * work. */
+static void show_progress(void *context, int64_t done, int64_t total)
+{
+    wd_trajectory_source *s = context;
+    wd_progress_at(&s->progress, s->base.targets + s->window.count * done / total);
+}
+
 /* Makes the targets [first, first + count) of one round, by one sweep. */
 static wd_status run_window(wd_trajectory_source *s, int64_t first, int64_t count, wd_err *err)
 {
@@ -148,6 +157,7 @@ static wd_status run_window(wd_trajectory_source *s, int64_t first, int64_t coun
                               .prompt = w->prompt + w->own,
                               .begin = begin_states,
                               .end = shared ? wd_trajectory_source_send_batch : NULL,
+                              .launched = s->progress.now.total ? show_progress : NULL,
                               .context = s,
                               .delivered = w->delivered + w->own};
     if (window.count) WD_TRY(wd_sweep_run(s->sweep, &window, err));
@@ -167,6 +177,16 @@ wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err)
     s->base.targets = first + count;
     s->round += s->base.targets == round_end(s, s->round);
     return WD_OK;
+}
+
+int64_t wd_trajectory_source_targets_after(const wd_trajectory_source *s, int64_t needed)
+{
+    int64_t targets = s->base.targets, round = s->round;
+    while (targets < needed) {
+        targets += window_count(s, round, targets);
+        round += targets == round_end(s, round);
+    }
+    return targets;
 }
 
 wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err)

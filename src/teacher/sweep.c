@@ -237,8 +237,10 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
     sweep->sweeps++;
     const wd_sweep_work work = cut(sweep, window);
     wd_sweep_schedule_make(&sweep->schedule, &work);
-    for (int i = 0; i < sweep->schedule.count; i++)
+    for (int i = 0; i < sweep->schedule.count; i++) {
         WD_TRY(launch(sweep, &sweep->schedule.entry[i], window, err));
+        if (window->launched) window->launched(window->context, i + 1, sweep->schedule.count);
+    }
     for (int e = 0; e < EXPERTS_MAX; e++)
         for (int b = 0; !window->delivered && b < work.batches[e]; b++)
             if (batch_at(sweep, e, b)->delivered)

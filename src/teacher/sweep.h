@@ -27,6 +27,9 @@ typedef void wd_window_end_fn(void *context, const int64_t *states, int64_t coun
 
 /* The states of one sweep. Timesteps and prompts are in host memory, latents and velocities in
  * memory of the options' latents_device, whose queue `queue` is. */
+/* Part `done` of the `total` parts of a window's work has been launched. */
+typedef void wd_window_launched_fn(void *context, int64_t done, int64_t total);
+
 typedef struct wd_window {
     int64_t count;             /* <= window_max */
     wd_queue *queue;           /* latents are there after its work so far, and what `begin` adds */
@@ -36,6 +39,7 @@ typedef struct wd_window {
     const int64_t *prompt;     /* [count], host */
     wd_window_begin_fn *begin; /* or NULL */
     wd_window_end_fn *end;     /* or NULL */
+    wd_window_launched_fn *launched; /* or NULL */
     void *context;
     wd_event **delivered; /* [count], =: when a velocity is there, good until the state's next sweep
                            * has been launched; NULL: `queue` waits for all of them */
