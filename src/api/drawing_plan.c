@@ -226,8 +226,8 @@ static void say_plan(const wd_drawing_plan *p, const wd_drawing_search *s)
     if (is_cached(p)) return;
     wd_log(WD_LOG_WARNING,
            "%s of weights are used where their files are mapped, and less host memory is left to "
-           "keep them: they are read from disk again in every step. --teacher_device_strategy disk, "
-           "where it fits, reads them ahead of time",
+           "keep them: they are read from disk again in every step. --teacher_device_strategy "
+           "disk, where it fits, reads them ahead of time",
            wd_bytes_text(mapped, sizeof mapped, p->mapped_bytes));
 }
 
