@@ -308,11 +308,12 @@ typedef struct wd_sample_options {
     int64_t max_sequence_length; /* text tokens; 0: min(512, the tokenizer's maximum) */
     const char *scheduler;       /* "unipc", "euler"; NULL: the model's */
     double flow_shift;           /* NaN: the model's */
-    const char *dtype;           /* "float32", "bfloat16": of transformer and text encoder */
-    int64_t batch_size;          /* pictures at a time */
-    const char *latents;         /* safetensors file to start from: `latents` [B, C, 1, H, W] */
-    const char *trace; /* safetensors file to which tokens, embeds and latents are written */
-    const char *out;   /* folder, or a .png file for one picture; required */
+    const char *dtype;   /* "float32", "bfloat16": of transformer and text encoder; NULL: bfloat16,
+                          * but on a processor float32 where the transformer's file is of float32 */
+    int64_t batch_size;  /* pictures at a time */
+    const char *latents; /* safetensors file to start from: `latents` [B, C, 1, H, W] */
+    const char *trace;   /* safetensors file to which tokens, embeds and latents are written */
+    const char *out;     /* folder, or a .png file for one picture; required */
     int64_t num_threads;
     const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
     /* Parts in other files: see wd_train_options; model may be NULL then. */
@@ -320,7 +321,11 @@ typedef struct wd_sample_options {
     const char *teacher_preset;
     const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
     bool ignore_unknown_tensors;               /* see wd_train_options */
-    uint64_t reserved[5];
+    /* "auto", "gpu", "offload", "disk", "cpu": where the model's weights are kept; NULL: auto.
+     * Never changes a picture. */
+    const char *teacher_device_strategy;
+    const char *host_memory; /* "60GiB": the memory that may be used; NULL: what is free */
+    uint64_t reserved[3];
 } wd_sample_options;
 
 /* Runs one component of a model on given tensors, for comparison with a reference. */
@@ -334,7 +339,7 @@ typedef struct wd_forward_options {
     const char *out;       /* safetensors: sample, last_hidden_state, encoded_mean, grad.*, all
                             * fp32; required */
     bool grad;             /* also write the gradients of sum(sample * grad_sample) */
-    const char *dtype;     /* "float32", "bfloat16" */
+    const char *dtype;     /* "float32", "bfloat16"; NULL: as wd_sample_options, by the component */
     int64_t num_threads;
     const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
     /* Parts in other files: see wd_train_options; model may be NULL then. */
@@ -364,18 +369,18 @@ typedef struct wd_eval_options {
     const char *prompts;           /* file, one per line; required */
     const char *negative_prompt;   /* NULL: as in the student's run */
     int64_t count;                 /* how many prompts are used, from the first; 0: all */
-    int64_t steps;
+    int64_t steps;                 /* of the student; 0: what it was made for, else 20 */
     double guidance_scale, guidance_scale_2; /* of the teacher; NaN: as the student's run had it */
     uint64_t seed;
     int64_t height, width;       /* pixels; 0: the student's default */
     int64_t max_sequence_length; /* 0: as in the student's run, else as in sample */
-    const char *dtype;
+    const char *dtype;           /* as wd_sample_options; NULL: each model has its own */
     int64_t batch_size;
     const char *out; /* folder: eval.json, side-by-side.png; NULL: only the text */
     bool json;       /* the text is JSON instead of a table */
     int64_t num_threads;
     int64_t seeds;           /* noise of seed, seed + 1, ...: so many pictures of each prompt */
-    int64_t reference_steps; /* of the teacher's picture that the student's is also compared with */
+    int64_t reference_steps; /* of the teacher's pictures; 0: what its card says, else 20 */
     const char *device;      /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
     /* Parts of the teacher in other files: see wd_train_options; teacher may be NULL then. Where
      * neither teacher nor tokenizer is given, the student's tokenizer is used. */
@@ -386,7 +391,11 @@ typedef struct wd_eval_options {
      * a student */
     const char *quantisation;
     bool ignore_unknown_tensors; /* see wd_train_options */
-    uint64_t reserved[4];
+    /* "auto", "gpu", "offload", "disk", "cpu": where the teacher's weights are kept; NULL: auto.
+     * Never changes a figure. */
+    const char *teacher_device_strategy;
+    const char *host_memory; /* "60GiB": the memory that may be used; NULL: what is free */
+    uint64_t reserved[2];
 } wd_eval_options;
 
 /* Writes a transformer in another format. */

@@ -137,6 +137,7 @@ static void every_step_is_that_of_diffusers(void **state)
     wd_err err;
     wd_safetensors *set;
     wd_sample_options options = wd_sample_defaults();
+    options.dtype = "float32";
     options.model = source_path("models/%s", "wan-tiny");
     memcpy(options.prompt.item, prompts, sizeof prompts);
     options.prompt.count = 3;

@@ -114,13 +114,13 @@ static void the_same_pictures(void **state)
     snprintf(b, sizeof b, "%s", wd_test_path("parts.png"));
     wd_program_run(&program, "sample", "--model", tiny, "--prompt", "red apple", "--steps", "2",
                    "--max_sequence_length", "24", "--flow_shift", "3", "--height", "64", "--width",
-                   "64", "--device", "cpu", "--out", a);
+                   "64", "--dtype", "float32", "--device", "cpu", "--out", a);
     wd_program_succeeded(&program);
     wd_program_run(&program, "sample", "--transformer", high, "--transformer_2", low,
                    "--text_encoder", text, "--vae", vae, "--teacher_preset", "wan2.2-a14b",
                    "--prompt", "red apple", "--steps", "2", "--max_sequence_length", "24",
-                   "--flow_shift", "3", "--height", "64", "--width", "64", "--device", "cpu",
-                   "--out", b);
+                   "--flow_shift", "3", "--height", "64", "--width", "64", "--dtype", "float32",
+                   "--device", "cpu", "--out", b);
     wd_program_succeeded(&program);
     wd_test_same_files(a, b);
 }

@@ -98,6 +98,12 @@ static void what_cannot_be_is_refused_by_name(void **state)
            fixture("umt5/in.safetensors"), out, "--grad");
     refuse(WD_UNSUPPORTED, "--dtype bfloat16", fixture("vae-2.1"), "vae_decoder",
            fixture("vae-2.1/in.safetensors"), out, "--dtype=bfloat16");
+    refuse(WD_DOES_NOT_FIT, "nothing was loaded", model, "transformer", in, out,
+           "--device=sim:64KiB");
+    refuse(WD_DOES_NOT_FIT, "text_encoder needs", fixture("umt5"), "text_encoder",
+           fixture("umt5/in.safetensors"), out, "--device=sim:4KiB");
+    refuse(WD_DOES_NOT_FIT, "vae_decoder needs", fixture("vae-2.1"), "vae_decoder",
+           fixture("vae-2.1/in.safetensors"), out, "--device=sim:64KiB");
     write_empty_ids(wd_test_path("empty.safetensors"));
     refuse(WD_MISMATCH, "\"input_ids\" has no elements, but the shape [2, 0]", fixture("umt5"),
            "text_encoder", wd_test_path("empty.safetensors"), out, NULL);

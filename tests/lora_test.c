@@ -149,7 +149,7 @@ static void every_command_takes_them(void **state)
     setenv("TMPDIR", temporary, 1);
 #define SAMPLE                                                                                     \
     "--model", tiny, "--prompt", "red apple", "--steps", "2", "--height", "32", "--width", "32",   \
-        "--device", "cpu"
+        "--dtype", "float32", "--device", "cpu" /* the twin is of float32 */
     wd_program_run(&program, "sample", SAMPLE, "--teacher_lora", high, "--out", a);
     wd_program_succeeded(&program);
     wd_program_run(&program, "sample", SAMPLE, "--transformer", twin, "--out", b);

@@ -90,7 +90,7 @@ static void forward(const char *out, const char *file)
 {
     wd_program_run(&program, "forward", "--transformer", file, "--component", "transformer", "--in",
                    WD_SOURCE_DIR "/tests/fixtures/dit-head128/in.safetensors", "--out", out,
-                   "--device", "cpu", "--num_threads", "1");
+                   "--dtype", "float32", "--device", "cpu", "--num_threads", "1");
     wd_program_succeeded(&program);
 }
 
@@ -178,7 +178,8 @@ static void draw(const char *out, const char *option, const char *part, const ch
 {
     wd_program_run(&program, "sample", "--model", tiny, option, part, other_option, other,
                    "--prompt", "red apple", "--steps", "2", "--max_sequence_length", "24",
-                   "--height", "64", "--width", "64", "--device", "cpu", "--out", out);
+                   "--height", "64", "--width", "64", "--dtype", "float32", "--device", "cpu",
+                   "--out", out);
     wd_program_succeeded(&program);
 }
 

@@ -120,7 +120,7 @@ static void what_cannot_be_is_refused_by_name(void **state)
            "1001");
     refuse(WD_INVALID_ARGUMENT, "found both", "--prompts", "x.txt");
     refuse(WD_INVALID_ARGUMENT, "expected one device, found 2", "--device", "sim:2x2GiB");
-    refuse(WD_OUT_OF_MEMORY, "Use --dtype bfloat16, or --device cpu", "--device", "sim:4MiB");
+    refuse(WD_DOES_NOT_FIT, "drawing with it does not fit", "--device", "sim:64KiB");
     refuse(WD_NOT_FOUND, "x.safetensors", "--latents", "x.safetensors");
     refuse(WD_MISMATCH, "latents: expected [1, 16, 1, 8, 8], found [3, 16, 1, 8, 8]", "--latents",
            noise);

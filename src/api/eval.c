@@ -1,10 +1,14 @@
 /* `eval` measures how closely a student agrees with its teacher.
  *
- * Data flow, for each seed: the teacher samples, and its states and velocities are kept for a batch
- * -> the student samples with the same prompts and noise, and computes its velocities at the
- * teacher's states -> both are decoded -> differences, summed up by eval_measure.h. The velocity
- * error shows how well each noise level was learnt; latents and pictures show the total error; the
- * teacher's picture with reference_steps shows the error of few steps. Loading is not timed. */
+ * Data flow: headers -> plan (api/drawing_plan.h) -> prompts are encoded; for each seed: the
+ * teacher samples in as many steps as the student, and its states and velocities are kept for a
+ * batch -> the student samples with the same prompts and noise, and computes its velocities at the
+ * teacher's states -> the teacher samples in its own number of steps -> all are decoded ->
+ * differences, summed up by eval_measure.h. The velocity error shows how well each noise level was
+ * learnt; latents and pictures show the total error; sheet and agreement compare with the teacher's
+ * own steps. Loading is not timed. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api/eval_job.h"
@@ -25,7 +29,7 @@ static wd_status arrays(float ***out, int64_t n, size_t elements, wd_err *err)
 
 static bool has_reference(const wd_eval_job *j)
 {
-    return j->options->reference_steps != j->report.steps;
+    return j->report.reference_steps != j->report.steps;
 }
 
 static wd_status allocate(wd_eval_job *j, wd_err *err)
@@ -57,20 +61,10 @@ static wd_eval_side *side_of(wd_eval_job *j, int side)
 
 /* ---- painting ---- */
 
-static wd_status open_side(wd_eval_job *j, int side, wd_err *err)
+static wd_status describe_side(wd_eval_job *j, int side, wd_err *err)
 {
     const wd_pipeline *pipeline = &j->pipeline[side];
     wd_eval_side *s = side_of(j, side);
-    const wd_painter_options options = {
-        .pipeline = pipeline,
-        .embeds = &j->embeds,
-        .dtype = j->dtype,
-        .steps = j->report.steps,
-        .guidance_scale = {s->guidance_scale[0], s->guidance_scale[1]},
-        .height = j->height,
-        .width = j->width,
-        .batch_max = j->options->batch_size,
-    };
     wd_tensor_table table;
     WD_TRY(wd_dit_table_open(&table, &pipeline->dit, err));
     for (int64_t i = 0; i < table.count; i++) {
@@ -80,7 +74,51 @@ static wd_status open_side(wd_eval_job *j, int side, wd_err *err)
     }
     wd_dit_table_close(&table);
     s->experts = wd_teacher_experts(pipeline);
-    WD_TRY(wd_painter_open(&j->painter[side], &options, j->run.queue, err));
+    s->dtype = j->dtype[side];
+    j->painting[side] = (wd_painter_options){
+        .pipeline = pipeline,
+        .embeds = &j->embeds,
+        .dtype = j->dtype[side],
+        .steps = j->report.steps,
+        .guidance_scale = {s->guidance_scale[0], s->guidance_scale[1]},
+        .height = j->height,
+        .width = j->width,
+    };
+    return WD_OK;
+}
+
+/* Plans before anything is loaded: both models stay open, and the job has all latents and pictures
+ * of a seed, and a batch's states and velocities. */
+static wd_status plan(wd_eval_job *j, wd_err *err)
+{
+    const wd_eval_options *o = j->options;
+    const size_t latents = (size_t)j->each * sizeof(float);
+    const size_t pixels = (size_t)(3 * j->report.height * j->report.width) * sizeof(float);
+    const size_t pictures = has_reference(j) ? PICTURES : SIDES;
+    const wd_drawing drawing = {
+        .job = WD_JOB_EVAL,
+        .options = o,
+        .run = &j->run,
+        .text = j->embeds.cache,
+        .model = {&j->painting[TEACHER], &j->painting[STUDENT]},
+        .models = SIDES,
+        .vae = &j->pipeline[TEACHER],
+        .batch = o->batch_size,
+        .decodes_beside = true,
+        .host_bytes = (size_t)j->count * pictures * (latents + pixels),
+        .host_bytes_each = (size_t)(2 * j->report.steps + 2) * latents,
+        .strategy = o->teacher_device_strategy,
+        .host_memory = o->host_memory,
+    };
+    for (int s = 0; s < SIDES; s++) WD_TRY(describe_side(j, s, err));
+    WD_TRY(wd_drawing_plan_open(&j->plan, &drawing, err));
+    for (int s = 0; s < SIDES; s++) wd_drawing_follow(&j->painting[s], &j->plan, &j->run, s);
+    return WD_OK;
+}
+
+static wd_status open_side(wd_eval_job *j, int side, wd_err *err)
+{
+    WD_TRY(wd_painter_open(&j->painter[side], &j->painting[side], j->plan.painter, err));
     j->batch = wd_painter_batch(j->painter[side]);
     return WD_OK;
 }
@@ -96,13 +134,11 @@ static wd_status paint(wd_eval_job *j, int picture, uint64_t seed, int64_t first
     wd_painter_noise(latents, seed, first, n, j->each);
     const double begun_s = wd_clock_s();
     WD_TRY(wd_painter_run(painter, latents, picture == TEACHER ? &trace : NULL, first, n, err));
-    if (picture == REFERENCE) return WD_OK; /* only the time of `steps` is reported */
+    const int timed = side == TEACHER && has_reference(j) ? REFERENCE : side;
+    if (picture != timed) return WD_OK; /* the teacher's time is that of its own steps */
     side_of(j, side)->paint_s += (wd_clock_s() - begun_s) / (double)(j->count * j->options->seeds);
     return WD_OK;
 }
-
-/* The figures of a picture. */
-enum { VELOCITY, LATENTS, PSNR, REFERENCE_PSNR, CORRELATION };
 
 /* Compares the student's velocities at the teacher's states for pictures [first, first + n). */
 static wd_status compare_velocities(wd_eval_job *j, int64_t first, int64_t n, wd_err *err)
@@ -142,7 +178,7 @@ static wd_status decode(wd_eval_job *j, int picture, wd_err *err)
     const wd_pipeline *pipeline = &j->pipeline[side];
     const double begun_s = wd_clock_s();
     WD_TRY(wd_pictures_decode(j->image[picture], j->latents[picture], j->count, j->height, j->width,
-                              pipeline, j->run.queue, err));
+                              pipeline, j->plan.decoder, err));
     if (picture != REFERENCE)
         side_of(j, side)->decode_s +=
             (wd_clock_s() - begun_s) / (double)(j->count * j->options->seeds);
@@ -176,27 +212,34 @@ static void compare_pictures(wd_eval_job *j)
         wd_tally_add(&j->by_picture[REFERENCE_PSNR], wd_psnr_db(to_reference / (double)values));
         wd_tally_add(&j->by_picture[CORRELATION],
                      wd_correlation(student, teacher + i * values, values));
+        wd_tally_add(&j->by_picture[REFERENCE_CORRELATION],
+                     wd_correlation(student, reference + i * values, values));
     }
     for (int s = 0; s < (has_reference(j) ? PICTURES : SIDES) && j->options->seeds > 1; s++)
         wd_diversity_add(&j->diversity[s], j->image[s]);
 }
 
+/* The sheet shows the teacher's pictures in its own number of steps. */
 static wd_status write_sheet(const wd_eval_job *j, wd_err *err)
 {
-    static const char *const titles[] = {"teacher", "student"};
+    char teacher[48], student[48];
+    const char *const titles[] = {teacher, student};
     char path[WD_PATH_MAX];
+    snprintf(teacher, sizeof teacher, "teacher, %" PRId64 " steps", j->report.reference_steps);
+    snprintf(student, sizeof student, "student, %" PRId64 " step%s", j->report.steps,
+             j->report.steps == 1 ? "" : "s");
     WD_TRY(wd_folder_make(j->options->out, err));
     WD_TRY(wd_path_join(path, j->options->out, "side-by-side.png", err));
-    return wd_gallery_write_pair(path, j->image[TEACHER], j->image[STUDENT], j->count,
-                                 j->report.height, j->report.width, titles,
-                                 (const char *const *)j->prompts.text, err);
+    return wd_gallery_write_pair(path, j->image[has_reference(j) ? REFERENCE : TEACHER],
+                                 j->image[STUDENT], j->count, j->report.height, j->report.width,
+                                 titles, (const char *const *)j->prompts.text, err);
 }
 
-/* Samples the teacher's pictures with reference_steps. */
+/* Samples the teacher's pictures in its own number of steps. */
 static wd_status paint_references(wd_eval_job *j, uint64_t seed, wd_err *err)
 {
     wd_painter *teacher = j->painter[TEACHER];
-    WD_TRY(wd_painter_set_steps(teacher, j->options->reference_steps, err));
+    WD_TRY(wd_painter_set_steps(teacher, j->report.reference_steps, err));
     for (int64_t i = 0, n; i < j->count; i += n) {
         n = batch_size(j, i);
         WD_TRY(paint(j, REFERENCE, seed, i, n, err));
@@ -225,9 +268,9 @@ static void sum_up(wd_eval_job *j)
 {
     wd_eval_report *r = &j->report;
     const double values = (double)(j->count * j->options->seeds * 3 * r->height * r->width);
-    wd_eval_figure *figure[] = {&r->velocity, &r->latents, &r->psnr_db, &r->reference_db,
-                                &r->correlation};
-    for (int i = 0; i < 5; i++) figure[i]->error = wd_tally_error(&j->by_picture[i]);
+    wd_eval_figure *figure[] = {&r->velocity,     &r->latents,     &r->psnr_db,
+                                &r->reference_db, &r->correlation, &r->reference_correlation};
+    for (int i = 0; i < WD_EVAL_FIGURES; i++) figure[i]->error = wd_tally_error(&j->by_picture[i]);
     for (int64_t k = 0; k < r->steps; k++) {
         r->velocity_error[k] = wd_difference_relative(j->by_level[k]);
         r->velocity.value += r->velocity_error[k] / (double)r->steps;
@@ -236,6 +279,7 @@ static void sum_up(wd_eval_job *j)
     r->psnr_db.value = wd_psnr_db(j->squares[0] / values);
     r->reference_db.value = wd_psnr_db(j->squares[1] / values);
     r->correlation.value = wd_tally_mean(&j->by_picture[CORRELATION]);
+    r->reference_correlation.value = wd_tally_mean(&j->by_picture[REFERENCE_CORRELATION]);
     r->diversity = wd_diversity_distance(&j->diversity[TEACHER]);
     r->student_diversity = wd_diversity_distance(&j->diversity[STUDENT]);
     r->reference_diversity =
@@ -284,14 +328,23 @@ static wd_status require_quantised(const wd_pipeline *p, wd_err *err)
                    wd_dtype_option_name(p->overlay.quantised));
 }
 
+/* What LoRAs change, and what is quantised, are planned without data. */
+static void choose_overlays(wd_eval_job *j)
+{
+    wd_pipeline *student = &j->pipeline[STUDENT];
+    j->pipeline[TEACHER].overlay = (wd_overlay){.dtype = j->dtype[TEACHER]};
+    if (!j->options->quantisation) return;
+    student->overlay = j->pipeline[TEACHER].overlay;
+    wd_dtype_parse(&student->overlay.quantised, j->options->quantisation);
+}
+
 /* Quantises what takes the student's place, below the temporary folder. */
 static wd_status quantise(wd_eval_job *j, wd_err *err)
 {
     wd_pipeline *student = &j->pipeline[STUDENT];
     if (!j->options->quantisation) return WD_OK;
     if (!*j->merged.folder) WD_TRY(wd_merged_make_folder(&j->merged, err));
-    student->overlay = (wd_overlay){.folder = j->merged.folder, .dtype = j->dtype};
-    wd_dtype_parse(&student->overlay.quantised, j->options->quantisation);
+    student->overlay.folder = j->merged.folder;
     WD_TRY(wd_pipeline_make_overlay(student, err));
     return require_quantised(student, err);
 }
@@ -300,12 +353,14 @@ static wd_status run(char **text, wd_eval_job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
     WD_TRY(wd_eval_choose(j, err));
-    WD_TRY(wd_merged_open(&j->merged, &j->pipeline[TEACHER], j->dtype, err));
+    choose_overlays(j);
+    WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline[TEACHER],
+                                 (const char *const *)j->prompts.text, j->count, j->negative_prompt,
+                                 j->text_tokens, j->dtype[TEACHER], err));
+    WD_TRY(plan(j, err));
+    WD_TRY(wd_merged_open(&j->merged, &j->pipeline[TEACHER], j->dtype[TEACHER], err));
     WD_TRY(quantise(j, err));
-    const wd_pipeline *teacher = &j->pipeline[TEACHER];
-    WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, teacher, (const char *const *)j->prompts.text,
-                                 j->count, j->negative_prompt, j->text_tokens, j->dtype, err));
-    WD_TRY(wd_text_cache_encode(j->embeds.cache, j->run.queue, err));
+    WD_TRY(wd_drawing_encode(&j->plan, j->embeds.cache, err));
     for (int s = 0; s < SIDES; s++) WD_TRY(open_side(j, s, err));
     WD_TRY(allocate(j, err));
     for (int64_t seed = 0; seed < o->seeds; seed++) WD_TRY(run_seed(j, seed, err));

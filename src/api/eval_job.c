@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/compute_dtype.h"
 #include "api/parts.h"
 #include "core/log.h"
 #include "io/writable.h"
@@ -93,7 +94,9 @@ wd_status wd_eval_choose(wd_eval_job *j, wd_err *err)
     WD_TRY(open_pipelines(j, err));
     WD_TRY(wd_prompts_open(&j->prompts, o->prompts, err));
     j->count = o->count && o->count < j->prompts.count ? o->count : j->prompts.count;
-    wd_dtype_parse(&j->dtype, o->dtype);
+    for (int m = 0; m < SIDES; m++)
+        WD_TRY(wd_compute_dtype(&j->dtype[m], o->dtype, &j->pipeline[m], WD_COMPONENT_TRANSFORMER,
+                                j->run.device, err));
     const int64_t height = o->height ? o->height : student->default_height;
     const int64_t width = o->width ? o->width : student->default_width;
     const int64_t unit = wd_pipeline_size_multiple(student);
@@ -113,7 +116,8 @@ wd_status wd_eval_choose(wd_eval_job *j, wd_err *err)
     j->report.pictures = j->count;
     j->report.seeds = o->seeds;
     j->report.steps = o->steps ? o->steps : student->default_steps;
-    j->report.reference_steps = o->reference_steps;
+    j->report.reference_steps =
+        o->reference_steps ? o->reference_steps : j->pipeline[TEACHER].default_steps;
     j->report.height = height;
     j->report.width = width;
     return WD_OK;

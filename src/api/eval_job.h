@@ -2,16 +2,26 @@
 #ifndef WD_API_EVAL_JOB_H
 #define WD_API_EVAL_JOB_H
 
+#include "api/drawing_plan.h"
 #include "api/eval_measure.h"
 #include "api/eval_report.h"
 #include "api/merged.h"
-#include "api/painter.h"
-#include "api/run.h"
 #include "io/prompts.h"
 
-/* The models, and the pictures that are compared: REFERENCE is the teacher's with reference_steps.
- */
+/* The models, and the pictures that are compared: TEACHER is the teacher's in as many steps as the
+ * student's, REFERENCE the teacher's in its own number of steps. */
 enum { TEACHER, STUDENT, REFERENCE, SIDES = 2, PICTURES = 3 };
+
+/* The figures of a picture. */
+enum {
+    VELOCITY,
+    LATENTS,
+    PSNR,
+    REFERENCE_PSNR,
+    CORRELATION,
+    REFERENCE_CORRELATION,
+    WD_EVAL_FIGURES
+};
 
 typedef struct wd_eval_job {
     const wd_eval_options *options;
@@ -21,14 +31,16 @@ typedef struct wd_eval_job {
     const char *negative_prompt; /* the teacher's */
     int64_t text_tokens;
     int64_t count, height, width, each; /* pictures; latents' size and elements */
-    wd_dtype dtype;
+    wd_dtype dtype[SIDES];              /* in which each model computes */
     wd_pipeline pipeline[SIDES];
     wd_merged merged; /* of the teacher's LoRAs, and of what is quantised */
     wd_prompt_embeds embeds;
+    wd_painter_options painting[SIDES];
+    wd_drawing_plan plan;
     wd_painter *painter[SIDES];
     int64_t batch;
-    float *latents[PICTURES];     /* [count, each] final, of one seed; REFERENCE: only if
-                                     reference_steps differs from steps */
+    float *latents[PICTURES];     /* [count, each] final, of one seed; REFERENCE: only if the two
+                                     numbers of steps differ */
     float *image[PICTURES];       /* [count, 3, H s, W s] in [0, 1] */
     float *velocity;              /* [batch, each] the student's */
     double *mean;                 /* [batch] a picture's mean velocity error over steps */
@@ -36,7 +48,7 @@ typedef struct wd_eval_job {
     wd_schedule schedule;         /* the teacher's */
     wd_difference *by_level;      /* [steps] of velocities */
     wd_difference of_latents;
-    wd_tally by_picture[5]; /* one tally for each figure */
+    wd_tally by_picture[WD_EVAL_FIGURES];
     double squares[2]; /* squared differences of the pictures to the teacher's, to the reference */
     wd_diversity diversity[PICTURES];
     wd_eval_report report;

@@ -45,23 +45,53 @@ static void write_levels(FILE *out, const wd_eval_report *r)
     fprintf(out, "  mean             %5.3f +- %.3f\n", r->velocity.value, r->velocity.error);
 }
 
+static bool has_own_steps(const wd_eval_report *r)
+{
+    return r->reference_steps != r->steps;
+}
+
 /* Standard errors are of the means over all pictures. */
 static void write_pictures(FILE *out, const wd_eval_report *r)
 {
-    fprintf(out, "\nfinal latents: relative difference %.3f +- %.3f\n", r->latents.value,
+    if (has_own_steps(r)) {
+        fprintf(out,
+                "\npictures, to the teacher's in its %" PRId64 " steps: PSNR %.1f +- %.1f dB, "
+                "correlation %.3f +- %.3f\n",
+                r->reference_steps, r->reference_db.value, r->reference_db.error,
+                r->reference_correlation.value, r->reference_correlation.error);
+        fprintf(out, "to the teacher's in %" PRId64 " step%s, as the student's:\n", r->steps,
+                r->steps == 1 ? "" : "s");
+    } else {
+        fprintf(out, "\n");
+    }
+    fprintf(out, "final latents: relative difference %.3f +- %.3f\n", r->latents.value,
             r->latents.error);
     fprintf(out, "pictures: PSNR %.1f +- %.1f dB, correlation %.3f +- %.3f\n", r->psnr_db.value,
             r->psnr_db.error, r->correlation.value, r->correlation.error);
-    if (r->reference_steps != r->steps)
-        fprintf(out, "pictures, to the teacher's in %" PRId64 " steps: PSNR %.1f +- %.1f dB\n",
-                r->reference_steps, r->reference_db.value, r->reference_db.error);
     if (r->seeds < 2) return;
-    fprintf(out, "diversity, from seed to seed: student %.3f, teacher %.3f (%.0f %%)",
-            r->student_diversity, r->diversity, 100 * r->student_diversity / r->diversity);
-    if (r->reference_steps != r->steps)
-        fprintf(out, ", teacher in %" PRId64 " steps %.3f (%.0f %%)", r->reference_steps,
-                r->reference_diversity, 100 * r->student_diversity / r->reference_diversity);
+    fprintf(out,
+            "diversity, from seed to seed: student %.3f, teacher in %" PRId64
+            " steps %.3f (%.0f %%)",
+            r->student_diversity, r->reference_steps, r->reference_diversity,
+            100 * r->student_diversity / r->reference_diversity);
+    if (has_own_steps(r))
+        fprintf(out, ", teacher in %" PRId64 " %.3f (%.0f %%)", r->steps, r->diversity,
+                100 * r->student_diversity / r->diversity);
     fprintf(out, "\n");
+}
+
+/* Velocities are compared at the states of the student's own steps. A student of few steps has
+ * learnt chords of several steps, not these velocities, so that its pictures alone say how good it
+ * is. */
+static void write_agreement(FILE *out, const wd_eval_report *r)
+{
+    fprintf(out, "agreement with the teacher: ");
+    if (has_own_steps(r))
+        fprintf(out, "pictures correlate %.3f with its own in %" PRId64 " steps\n",
+                r->reference_correlation.value, r->reference_steps);
+    else
+        fprintf(out, "%.1f %% of the velocity, pictures correlate %.3f\n",
+                100 * (1 - r->velocity.value), r->correlation.value);
 }
 
 static double seconds(const wd_eval_side *side)
@@ -77,10 +107,14 @@ wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
     FILE *file = open_memstream(&text, &bytes);
     if (!file) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
     fprintf(file,
-            "%" PRId64 " pictures of %" PRId64 "x%" PRId64 ", %" PRId64 " steps, guidance "
-            "%g (teacher), %g (student), the same noise, %" PRId64 " seed%s\n",
-            r->pictures, r->width, r->height, r->steps, r->teacher.guidance_scale[0],
-            r->student.guidance_scale[0], r->seeds, r->seeds == 1 ? "" : "s");
+            "%" PRId64 " pictures of %" PRId64 "x%" PRId64 "; teacher: %" PRId64
+            " steps, guidance %g, %s; student: %" PRId64
+            " step%s, guidance %g, %s; the same noise, "
+            "%" PRId64 " seed%s\n",
+            r->pictures, r->width, r->height, r->reference_steps, r->teacher.guidance_scale[0],
+            wd_dtype_option_name(r->teacher.dtype), r->steps, r->steps == 1 ? "" : "s",
+            r->student.guidance_scale[0], wd_dtype_option_name(r->student.dtype), r->seeds,
+            r->seeds == 1 ? "" : "s");
     if (r->quantisation)
         fprintf(file, "the student is the teacher, its blocks quantised to %s\n", r->quantisation);
     write_levels(file, r);
@@ -93,8 +127,7 @@ wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
             "%.2g)\n",
             seconds(&r->teacher), seconds(&r->student), seconds(&r->teacher) / seconds(&r->student),
             r->student.decode_s);
-    fprintf(file, "agreement with the teacher: %.1f %% of the velocity, pictures correlate %.3f\n",
-            100 * (1 - r->velocity.value), r->correlation.value);
+    write_agreement(file, r);
     const bool failed = ferror(file) != 0;
     const wd_status status = fclose(file) || failed
                                  ? wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report")
@@ -105,10 +138,11 @@ wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
 
 static json_t *side_json(const wd_eval_side *s, double diversity)
 {
-    return json_pack("{s:I, s:I, s:[f,f], s:f, s:f, s:f}", "weights", (json_int_t)s->weights,
-                     "experts", (json_int_t)s->experts, "guidance_scale", s->guidance_scale[0],
-                     s->guidance_scale[1], "seconds_per_picture", seconds(s), "decode_seconds",
-                     s->decode_s, "diversity", diversity);
+    return json_pack("{s:I, s:I, s:s, s:[f,f], s:f, s:f, s:f}", "weights", (json_int_t)s->weights,
+                     "experts", (json_int_t)s->experts, "dtype", wd_dtype_option_name(s->dtype),
+                     "guidance_scale", s->guidance_scale[0], s->guidance_scale[1],
+                     "seconds_per_picture", seconds(s), "decode_seconds", s->decode_s, "diversity",
+                     diversity);
 }
 
 /* A number that JSON can hold: identical pictures have an infinite PSNR. */
@@ -146,7 +180,9 @@ wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
         add_figure(*out, "psnr_db", "psnr_db_se", r->psnr_db) &&
         add_figure(*out, "reference_psnr_db", "reference_psnr_db_se", r->reference_db) &&
         !json_object_set_new(*out, "reference_diversity", json_real(r->reference_diversity)) &&
-        add_figure(*out, "correlation", "correlation_se", r->correlation);
+        add_figure(*out, "correlation", "correlation_se", r->correlation) &&
+        add_figure(*out, "reference_correlation", "reference_correlation_se",
+                   r->reference_correlation);
     if (written) return WD_OK;
     json_decref(*out);
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");

@@ -9,7 +9,8 @@
 typedef struct wd_eval_side {
     int64_t weights, experts;
     double guidance_scale[2];
-    double paint_s, decode_s; /* per picture */
+    wd_dtype dtype;           /* that it computes in */
+    double paint_s, decode_s; /* per picture; the teacher's in its own number of steps */
 } wd_eval_side;
 
 /* A figure, and the standard error of its mean over pictures. */
@@ -18,15 +19,17 @@ typedef struct wd_eval_figure {
 } wd_eval_figure;
 
 typedef struct wd_eval_report {
-    int64_t pictures, seeds, steps, reference_steps, height, width; /* pictures per seed; pixels */
+    int64_t pictures, seeds, height, width; /* pictures per seed; pixels */
+    int64_t steps, reference_steps;         /* the student's; the teacher's own */
     wd_eval_side teacher, student;
     const float *sigma, *timestep; /* [steps] borrowed */
     double *velocity_error;        /* [steps] relative L2 at the teacher's own states; borrowed */
-    wd_eval_figure velocity;       /* mean of velocity_error */
-    wd_eval_figure latents;        /* relative L2 of the final latents */
-    wd_eval_figure psnr_db;        /* of the pictures, values in [0, 1] */
-    wd_eval_figure reference_db;   /* PSNR to the teacher's picture with reference_steps */
-    wd_eval_figure correlation;    /* mean of Pearson's correlation of the pictures */
+    /* Compared with the teacher in `steps` steps: the mean of velocity_error, relative L2 of the
+     * final latents, PSNR of the pictures with values in [0, 1], and the mean of Pearson's
+     * correlation of the pictures. */
+    wd_eval_figure velocity, latents, psnr_db, correlation;
+    wd_eval_figure reference_db, reference_correlation; /* the same of pictures, to the teacher's in
+                                                         * reference_steps */
     const char *quantisation; /* the student is the teacher in this dtype; NULL: it is a student */
     /* Mean distance of a prompt's pictures from seed to seed: of the teacher's, the student's, and
      * the teacher's with reference_steps; 0 with one seed. */

@@ -4,17 +4,78 @@
  * The tensors have the names of the reference implementations, so that files of diffusers or
  * transformers can be used and compared without changes. */
 #include "api/forward.h"
-#include "api/merged.h"
 
 #include <string.h>
 
+#include "api/compute_dtype.h"
+#include "api/memory_report.h"
+#include "api/merged.h"
 #include "api/parts.h"
 #include "api/tensor_file.h"
 #include "core/checked.h"
+#include "core/host.h"
 #include "core/memory.h"
 #include "io/writable.h"
 #include "wan/umt5.h"
 #include "wan/vae.h"
+
+/* ---- memory ---- */
+
+wd_status wd_forward_check_fits(const wd_forward_call *call, size_t pool, size_t host, wd_err *err)
+{
+    char needed[32], there[32];
+    const wd_device *device = call->run->device;
+    const bool is_host = wd_device_traits(device)->reads_host;
+    const size_t free = wd_host_memory_available();
+    const size_t most = is_host ? SIZE_MAX : wd_device_bytes_max(device);
+    const size_t in_host = host + (is_host ? pool : 0);
+    if (pool > most)
+        return wd_fail(err, WD_DOES_NOT_FIT,
+                       "%s: %s needs %s of %s, and %s are there; nothing was loaded. Take "
+                       "%s--device cpu, or smaller inputs",
+                       call->options->in, call->options->component,
+                       wd_bytes_text(needed, sizeof needed, pool), wd_device_name(device),
+                       wd_bytes_text(there, sizeof there, most),
+                       call->dtype == WD_F32 ? "--dtype bfloat16, " : "");
+    if (in_host <= free) return WD_OK;
+    return wd_fail(err, WD_DOES_NOT_FIT,
+                   "%s: %s needs %s of host memory, and %s are free; nothing was loaded. Take "
+                   "%ssmaller inputs",
+                   call->options->in, call->options->component,
+                   wd_bytes_text(needed, sizeof needed, in_host),
+                   wd_bytes_text(there, sizeof there, free),
+                   call->dtype == WD_F32 ? "--dtype bfloat16, or " : "");
+}
+
+static wd_status rehearse(const wd_forward_call *call, wd_forward_fn *fn, void *context,
+                          wd_err *err)
+{
+    wd_device *dry = NULL;
+    wd_queue *queue = NULL;
+    wd_status status;
+    const int64_t before = wd_memory_held();
+    size_t pool = 0, host = 0;
+    WD_TRY_OUT(wd_device_open_dry(&dry, call->run->device, err));
+    wd_memory_restart_peak();
+    WD_TRY_OUT(wd_queue_open(&queue, dry, err));
+    WD_TRY_OUT(fn(context, queue, err));
+    pool = wd_device_bytes_peak(dry) + wd_queue_workspace_bytes(queue);
+    host = (size_t)(wd_memory_peak() - before);
+    WD_TRY_OUT(wd_device_check_kernels(err));
+    status = wd_device_check_planned(dry, err);
+out:
+    wd_queue_close(queue);
+    wd_device_close(dry);
+    return status == WD_OK ? wd_forward_check_fits(call, pool, host, err) : status;
+}
+
+wd_status wd_forward_run(const wd_forward_call *call, wd_forward_fn *fn, void *context, wd_err *err)
+{
+    WD_TRY(rehearse(call, fn, context, err));
+    return fn(context, call->run->queue, err);
+}
+
+/* ---- text encoder ---- */
 
 /* Sets rows after a text's end to zero, as the pipeline does; transformers leaves meaningless
  * values there. */
@@ -24,6 +85,27 @@ static void zero_masked(float *rows, const int32_t *mask, int64_t count, int64_t
         if (!mask[i]) memset(rows + i * width, 0, (size_t)width * sizeof *rows);
 }
 
+/* Prompts [count, tokens] and their embeddings. */
+typedef struct encoding {
+    const wd_forward_call *call;
+    const wd_safetensors *weights;
+    float *rows;
+    const int32_t *ids, *mask;
+    int64_t count, tokens;
+} encoding;
+
+static wd_status encode(void *context, wd_queue *queue, wd_err *err)
+{
+    const encoding *e = context;
+    const wd_forward_call *call = e->call;
+    wd_umt5 *encoder;
+    WD_TRY(wd_umt5_open(&encoder, &call->pipeline->umt5, e->weights, call->dtype, queue, err));
+    const wd_status status =
+        wd_umt5_encode(encoder, e->rows, e->ids, e->mask, e->count, e->tokens, err);
+    wd_umt5_close(encoder);
+    return status;
+}
+
 wd_status wd_forward_text_encoder(const wd_forward_call *call, wd_err *err)
 {
     const wd_umt5_config *config = &call->pipeline->umt5;
@@ -31,7 +113,6 @@ wd_status wd_forward_text_encoder(const wd_forward_call *call, wd_err *err)
     int32_t *ids = NULL, *mask = NULL;
     float *rows = NULL;
     wd_safetensors *weights = NULL;
-    wd_umt5 *encoder = NULL;
     wd_status status;
     WD_TRY_OUT(wd_tensor_file_ints(&ids, dim, 2, call->in, "input_ids", err));
     WD_TRY_OUT(wd_tensor_file_ints(&mask, mask_dim, 2, call->in, "attention_mask", err));
@@ -46,18 +127,40 @@ wd_status wd_forward_text_encoder(const wd_forward_call *call, wd_err *err)
     WD_TRY_OUT(wd_alloc((void **)&rows, (size_t)(dim[0] * dim[1]),
                         (size_t)config->d_model * sizeof *rows, "last_hidden_state", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-    WD_TRY_OUT(wd_umt5_open(&encoder, config, weights, call->dtype, call->run->queue, err));
-    WD_TRY_OUT(wd_umt5_encode(encoder, rows, ids, mask, dim[0], dim[1], err));
+    WD_TRY_OUT(wd_forward_run(call, encode,
+                              &(encoding){call, weights, rows, ids, mask, dim[0], dim[1]}, err));
     zero_masked(rows, mask, dim[0] * dim[1], config->d_model);
     const wd_tensor_out out = wd_tensor_out_of("last_hidden_state", WD_F32, rows,
                                                (int64_t[]){dim[0], dim[1], config->d_model}, 3);
     status = wd_tensor_file_write(call->options->out, &out, 1, err);
 out:
-    wd_umt5_close(encoder);
     wd_safetensors_close(weights);
     wd_free(rows);
     wd_free(mask);
     wd_free(ids);
+    return status;
+}
+
+/* ---- VAE ---- */
+
+/* What goes through the VAE: `in` of shape `dim`. */
+typedef struct coding {
+    const wd_forward_call *call;
+    const wd_safetensors *weights;
+    wd_vae_part part;
+    float *out, *in;
+    const int64_t *dim;
+} coding;
+
+static wd_status code(void *context, wd_queue *queue, wd_err *err)
+{
+    const coding *c = context;
+    wd_vae *vae;
+    WD_TRY(wd_vae_open(&vae, &c->call->pipeline->vae, c->weights, c->part, queue, err));
+    const wd_status status = c->part == WD_VAE_DECODER
+                                 ? wd_vae_decode(vae, c->out, c->in, c->dim, err)
+                                 : wd_vae_encode(vae, c->out, c->in, c->dim, err);
+    wd_vae_close(vae);
     return status;
 }
 
@@ -88,7 +191,6 @@ wd_status wd_forward_vae_decoder(const wd_forward_call *call, wd_err *err)
     int64_t dim[5];
     float *latents = NULL, *image = NULL;
     wd_safetensors *weights = NULL;
-    wd_vae *vae = NULL;
     wd_status status;
     WD_TRY_OUT(wd_tensor_file_floats(&latents, dim, 5, call->in, "latents", err));
     WD_TRY_OUT(check_channels(call, "latents", dim, config->z_dim, err));
@@ -96,12 +198,11 @@ wd_status wd_forward_vae_decoder(const wd_forward_call *call, wd_err *err)
                                 dim[3] * s, dim[4] * s};
     WD_TRY_OUT(alloc_floats(&image, out_dim, "values of pictures", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
-    WD_TRY_OUT(wd_vae_open(&vae, config, weights, WD_VAE_DECODER, call->run->queue, err));
-    WD_TRY_OUT(wd_vae_decode(vae, image, latents, dim, err));
+    WD_TRY_OUT(wd_forward_run(call, code,
+                              &(coding){call, weights, WD_VAE_DECODER, image, latents, dim}, err));
     const wd_tensor_out out = wd_tensor_out_of("sample", WD_F32, image, out_dim, 5);
     status = wd_tensor_file_write(call->options->out, &out, 1, err);
 out:
-    wd_vae_close(vae);
     wd_safetensors_close(weights);
     wd_free(image);
     wd_free(latents);
@@ -115,7 +216,6 @@ wd_status wd_forward_vae_encoder(const wd_forward_call *call, wd_err *err)
     int64_t dim[5];
     float *image = NULL, *mean = NULL;
     wd_safetensors *weights = NULL;
-    wd_vae *vae = NULL;
     wd_status status;
     WD_TRY_OUT(wd_tensor_file_floats(&image, dim, 5, call->in, "image", err));
     WD_TRY_OUT(check_channels(call, "image", dim, 3, err));
@@ -132,16 +232,31 @@ wd_status wd_forward_vae_encoder(const wd_forward_call *call, wd_err *err)
                                 dim[4] / s};
     WD_TRY_OUT(alloc_floats(&mean, out_dim, "values of latents", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
-    WD_TRY_OUT(wd_vae_open(&vae, config, weights, WD_VAE_ENCODER, call->run->queue, err));
-    WD_TRY_OUT(wd_vae_encode(vae, mean, image, dim, err));
+    WD_TRY_OUT(wd_forward_run(call, code,
+                              &(coding){call, weights, WD_VAE_ENCODER, mean, image, dim}, err));
     const wd_tensor_out out = wd_tensor_out_of("encoded_mean", WD_F32, mean, out_dim, 5);
     status = wd_tensor_file_write(call->options->out, &out, 1, err);
 out:
-    wd_vae_close(vae);
     wd_safetensors_close(weights);
     wd_free(mean);
     wd_free(image);
     return status;
+}
+
+/* The dtype of a transformer or the text encoder is that of its file, unless --dtype names one. */
+static wd_status choose_dtype(wd_forward_call *call, wd_err *err)
+{
+    const wd_forward_options *o = call->options;
+    static const wd_component components[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2,
+                                              WD_COMPONENT_TEXT_ENCODER};
+    call->dtype = WD_F32;
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(o->component, wd_component_name(components[i]))) continue;
+        WD_TRY(wd_pipeline_require(call->pipeline, components[i], err));
+        return wd_compute_dtype(&call->dtype, o->dtype, call->pipeline, components[i],
+                                call->run->device, err);
+    }
+    return WD_OK;
 }
 
 /* Runs the component of the options, and checks which options it takes. */
@@ -161,7 +276,7 @@ static wd_status dispatch(const wd_forward_call *call, wd_err *err)
         return wd_forward_text_encoder(call, err);
     }
     WD_TRY(wd_pipeline_require(call->pipeline, WD_COMPONENT_VAE, err));
-    if (call->dtype != WD_F32)
+    if (o->dtype && strcmp(o->dtype, "float32"))
         return wd_fail(err, WD_UNSUPPORTED,
                        "--dtype %s: the VAE computes in float32, as pipelines keep it", o->dtype);
     return !strcmp(name, "vae_decoder") ? wd_forward_vae_decoder(call, err)
@@ -177,11 +292,11 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
     const wd_pipeline_parts parts = WD_PARTS_OF(options);
     WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->device, options->num_threads, err));
     wd_forward_call call = {.options = options, .pipeline = &pipeline, .run = &run};
-    wd_dtype_parse(&call.dtype, options->dtype);
     wd_status status;
     WD_TRY_OUT(wd_pipeline_open_parts(&pipeline, options->model, &parts, err));
     WD_TRY_OUT(wd_tensor_file_check(options->out, "--out", options->in, err));
     WD_TRY_OUT(wd_safetensors_open(&in, options->in, err));
+    WD_TRY_OUT(choose_dtype(&call, err));
     WD_TRY_OUT(wd_merged_open(&merged, &pipeline, call.dtype, err));
     call.in = in;
     status = dispatch(&call, err);

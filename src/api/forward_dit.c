@@ -235,22 +235,6 @@ static void backward_stage(pass *p, saved *s, wd_dit_stream_grad *grad, int stag
         wd_dit_head_backward(grad, &dweights, p->d_dvelocity, &s->head, &s->stream, weights, c);
 }
 
-/* A dry pass has no residency. */
-static wd_status acquire(wd_dit_stage *out, pass *p, int stage, wd_err *err)
-{
-    if (p->residency) return wd_residency_acquire(p->residency, out, 0, stage, p->queue, err);
-    const wd_teacher_files files = {.dtype = p->dtype};
-    wd_stage_layout layout;
-    WD_TRY(wd_stage_lay_out(&layout, p->config, &p->table, &files, stage, p->dtype, false, err));
-    wd_stage_view(out, &layout, WD_STAGE_NOWHERE);
-    return WD_OK;
-}
-
-static void release(pass *p, int stage)
-{
-    if (p->residency) wd_residency_release(p->residency, 0, stage, p->queue);
-}
-
 static wd_status run_pass(pass *p, wd_err *err)
 {
     saved s = {0};
@@ -260,38 +244,47 @@ static wd_status run_pass(pass *p, wd_err *err)
     if (p->backward) wd_dit_stream_grad_push(&grad, &p->context);
     wd_dit_stream_push(&s.stream, &p->context);
     for (int i = 0; i < stages; i++) {
-        WD_TRY(acquire(&weights, p, i, err));
+        WD_TRY(wd_residency_acquire(p->residency, &weights, 0, i, p->queue, err));
         forward_stage(p, &s, i, &weights);
-        release(p, i);
+        wd_residency_release(p->residency, 0, i, p->queue);
     }
     for (int i = stages - 1; i >= 0 && p->backward; i--) {
-        WD_TRY(acquire(&weights, p, i, err));
+        WD_TRY(wd_residency_acquire(p->residency, &weights, 0, i, p->queue, err));
         backward_stage(p, &s, &grad, i, &weights);
-        release(p, i);
+        wd_residency_release(p->residency, 0, i, p->queue);
     }
     cast(p, p->d_sample, WD_F32, p->d_velocity, p->dtype, p->out);
     return WD_OK;
 }
 
-/* Bytes of the arena and of the queue's workspace, by a dry run. */
-static wd_status plan(size_t *arena_bytes, size_t *workspace_bytes, const pass *like,
-                      const wd_dit_shape *shape, wd_err *err)
+/* Bytes of the arena and of the queue's workspace, by a dry run. WD_DOES_NOT_FIT: there is less
+ * memory than weights, activations and results need. */
+static wd_status plan(size_t *arena_bytes, size_t *workspace_bytes, const wd_forward_call *call,
+                      wd_component component, const pass *like, const wd_dit_shape *shape,
+                      wd_err *err)
 {
     wd_device *dry = NULL;
     wd_queue *queue = NULL;
     pass p = {.config = like->config, .dtype = like->dtype, .backward = like->backward};
     wd_status status;
+    size_t pool = 0;
     WD_TRY_OUT(wd_device_open_dry(&dry, wd_queue_device(like->queue), err));
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
     p.queue = queue;
+    WD_TRY_OUT(wd_residency_open_resident(&p.residency, call->pipeline, &component, call->dtype,
+                                          queue, err));
     WD_TRY_OUT(open_pass(&p, shape, SIZE_MAX, err));
     WD_TRY_OUT(run_pass(&p, err));
     *arena_bytes = p.arena.peak;
     *workspace_bytes = wd_queue_workspace_bytes(queue);
+    pool = wd_device_bytes_peak(dry) + *arena_bytes + *workspace_bytes;
     WD_TRY_OUT(wd_device_check_kernels(err));
-    status = wd_device_check_planned(dry, err);
+    WD_TRY_OUT(wd_device_check_planned(dry, err));
+    status = wd_forward_check_fits(call, pool,
+                                   p.backward ? (size_t)p.grads_count * sizeof(float) : 0, err);
 out:
     close_pass(&p);
+    wd_residency_close(p.residency);
     wd_queue_close(queue);
     wd_device_close(dry);
     return status;
@@ -362,7 +355,7 @@ wd_status wd_forward_transformer(const wd_forward_call *call, wd_component compo
     wd_status status;
     WD_TRY(wd_pipeline_require(call->pipeline, component, err));
     WD_TRY_OUT(read_input(&h, call, err));
-    WD_TRY_OUT(plan(&arena_bytes, &workspace_bytes, &p, &h.shape, err));
+    WD_TRY_OUT(plan(&arena_bytes, &workspace_bytes, call, component, &p, &h.shape, err));
     WD_TRY_OUT(wd_residency_open_resident(&residency, call->pipeline, &component, call->dtype,
                                           p.queue, err));
     p.residency = residency;

@@ -15,6 +15,9 @@
  * more would only take memory, and let the first picture wait. */
 enum { BATCH_MAX = 64, BATCH_TOKENS = 16384 };
 
+/* Streamed blocks on the device at a time: one is computed while the next one comes. */
+enum { STREAM_BUFFERS = 2 };
+
 struct wd_painter {
     wd_painter_options options;
     wd_queue *queue;
@@ -53,22 +56,30 @@ wd_status wd_painter_set_steps(wd_painter *p, int64_t steps, wd_err *err)
     return WD_OK;
 }
 
-/* Adds to the message of an allocation that failed what helps where the weights of a model, all of
- * which are on one device, do not fit there. */
-static wd_status say_too_large(const wd_painter *p, wd_err *err)
+/* *out = where the weights of the model are: all in the same place. */
+static void place(wd_placement *out, const wd_painter_options *o)
 {
-    char cause[sizeof err->message];
-    if (!err || wd_device_traits(p->device)->reads_host) return WD_OUT_OF_MEMORY;
-    memcpy(cause, err->message, sizeof cause);
-    return wd_fail(err, WD_OUT_OF_MEMORY,
-                   "%s does not fit on %s, where all its experts are kept: %s. Use %s--device cpu",
-                   p->options.pipeline->path, wd_device_name(p->device), cause,
-                   p->options.dtype == WD_BF16 ? "" : "--dtype bfloat16, or ");
+    const wd_home home = o->strategy == WD_STRATEGY_offload ? WD_HOME_HOST
+                         : o->strategy == WD_STRATEGY_disk  ? WD_HOME_DISK
+                                                            : WD_HOME_DEVICE;
+    *out = (wd_placement){.experts = wd_teacher_experts(o->pipeline),
+                          .stages = wd_dit_stages(&o->pipeline->dit),
+                          .buffers = STREAM_BUFFERS,
+                          .devices = 1};
+    for (int e = 0; e < out->experts; e++)
+        for (int s = 0; s < out->stages; s++) out->place[e][s].home = home;
+}
+
+/* Prompts are not encoded yet when memory is planned. */
+static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
+{
+    (void)context, (void)out, (void)prompt, (void)dtype;
 }
 
 static wd_status open_sweep(wd_painter *p, wd_err *err)
 {
     const wd_painter_options *o = &p->options;
+    wd_placement placement;
     wd_sweep_options sweep = wd_sweep_options_for(o->pipeline, wd_teacher_compute_dtype(o->dtype));
     sweep.height = o->height;
     sweep.width = o->width;
@@ -77,12 +88,11 @@ static wd_status open_sweep(wd_painter *p, wd_err *err)
     sweep.window_max = p->batch;
     sweep.micro_batch = wd_sweep_micro_batch(&sweep.config, 1, o->height, o->width);
     for (int e = 0; e < 2; e++) sweep.guidance_scale[e] = o->guidance_scale[e];
-    sweep.text = wd_prompt_embeds_text;
+    sweep.text = wd_device_is_dry(p->device) ? no_text : wd_prompt_embeds_text;
     sweep.text_context = (void *)(uintptr_t)o->embeds;
-    const wd_status status =
-        wd_residency_open_resident(&p->residency, o->pipeline, NULL, o->dtype, p->queue, err);
-    if (status == WD_OUT_OF_MEMORY) return say_too_large(p, err);
-    WD_TRY(status);
+    place(&placement, o);
+    WD_TRY(wd_residency_open_placed(&p->residency, o->pipeline, &placement, o->dtype, &p->queue,
+                                    o->processor, NULL, err));
     return wd_sweep_open(&p->sweep, &sweep, p->residency, &p->queue, err);
 }
 
@@ -99,12 +109,18 @@ static wd_status open_parts(wd_painter *p, wd_err *err)
     return open_sweep(p, err);
 }
 
-static int64_t usual_batch(const wd_painter_options *o)
+int64_t wd_painter_usual_batch(const wd_painter_options *o)
 {
     const wd_dit_config *dit = &o->pipeline->dit;
     const int64_t tokens = (o->height / dit->patch[1]) * (o->width / dit->patch[2]);
     const int64_t batch = tokens < BATCH_TOKENS ? BATCH_TOKENS / tokens : 1;
-    return batch < BATCH_MAX ? batch : BATCH_MAX;
+    const int64_t most = batch < BATCH_MAX ? batch : BATCH_MAX;
+    return most < o->embeds->count ? most : o->embeds->count;
+}
+
+const wd_residency_info *wd_painter_weights(const wd_painter *painter)
+{
+    return wd_residency_info_of(painter->residency);
 }
 
 wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, wd_queue *queue,
@@ -116,7 +132,7 @@ wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, w
     p->queue = queue;
     p->device = wd_queue_device(queue);
     p->each = options->pipeline->dit.in_channels * options->height * options->width;
-    p->batch = options->batch_max ? options->batch_max : usual_batch(options);
+    p->batch = options->batch_max ? options->batch_max : wd_painter_usual_batch(options);
     if (p->batch > options->embeds->count) p->batch = options->embeds->count;
     wd_status status = open_parts(p, err);
     if (status != WD_OK)
@@ -194,7 +210,7 @@ wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_t
     wd_painter *p = painter;
     p->trace = trace ? *trace : (wd_painter_trace){0};
     begin(p, latents, first, count);
-    if (!first) {
+    if (!first && !wd_device_is_dry(p->device)) {
         const int64_t batches = (p->options.embeds->count + p->batch - 1) / p->batch;
         p->progress = wd_progress_begin("drawing", "step", 0, batches * p->options.steps);
     }

@@ -4,6 +4,8 @@
 #define WD_API_PAINTER_H
 
 #include "api/prompt_embeds.h"
+#include "teacher/residency.h"
+#include "teacher/strategy.h"
 #include "wan/sampler.h"
 
 typedef struct wd_painter_options {
@@ -15,6 +17,10 @@ typedef struct wd_painter_options {
     double guidance_scale[2]; /* of the high-noise (or only) and low-noise expert */
     int64_t height, width;    /* of the latents */
     int64_t batch_max;        /* pictures at a time; 0: chosen */
+    /* cpu and gpu: the model stays on the device that draws; offload: in host memory; disk: in its
+     * files. Never changes a picture. */
+    wd_strategy strategy;
+    wd_queue *processor; /* borrowed during wd_painter_open; NULL: the strategy is not offload */
 } wd_painter_options;
 
 /* Checks that the pipeline has all components for sampling, with undamaged weights: experts,
@@ -23,6 +29,7 @@ wd_status wd_painter_check_model(const wd_pipeline *pipeline, wd_err *err);
 
 typedef struct wd_painter wd_painter;
 
+/* Opened with a dry queue, a painter reads no weights and draws nothing: this plans its memory. */
 wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, wd_queue *queue,
                           wd_err *err);
 void wd_painter_close(wd_painter *painter); /* NULL is allowed */
@@ -31,6 +38,12 @@ void wd_painter_close(wd_painter *painter); /* NULL is allowed */
 wd_status wd_painter_set_steps(wd_painter *painter, int64_t steps, wd_err *err);
 
 int64_t wd_painter_batch(const wd_painter *painter); /* pictures at a time */
+
+/* The pictures at a time that wd_painter_open would choose. */
+int64_t wd_painter_usual_batch(const wd_painter_options *options);
+
+/* The weights of an open painter, and the memory that they take. */
+const wd_residency_info *wd_painter_weights(const wd_painter *painter);
 
 /* Host arrays for the intermediate results of a run, each [count, C, 1, H, W] fp32; NULL: they are
  * not stored. */

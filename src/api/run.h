@@ -1,5 +1,5 @@
-/* The start of every job: it checks the options, clears earlier stop requests, and opens a device.
- */
+/* The start of every job: it checks the options, clears earlier stop requests, and opens the device
+ * that computes, and the processor. */
 #ifndef WD_API_RUN_H
 #define WD_API_RUN_H
 
@@ -8,10 +8,14 @@
 typedef struct wd_run {
     wd_device *device;
     wd_queue *queue;
+    wd_device
+        *processor; /* the processor and its queue; `device` and `queue` where that computes */
+    wd_queue *host;
+    size_t bytes_before; /* memory of the process when the job began */
 } wd_run;
 
-/* Checks the options; then opens the device `device` of --device (NULL: "auto"), with `threads`
- * threads of the processor (0: all), and a queue. */
+/* Checks the options; then opens the device `device` of --device (NULL: "auto") and the processor,
+ * with `threads` threads (0: all), and their queues. */
 wd_status wd_run_open(wd_run *out, wd_job job, const void *options, const char *device,
                       int64_t threads, wd_err *err);
 void wd_run_close(wd_run *run); /* a zeroed struct is allowed */

@@ -1,9 +1,9 @@
 /* `sample` makes pictures from prompts.
  *
- * Data flow: prompts -> ids and embeddings (the text encoder is loaded only for these) -> for each
- * batch: noise -> latents -> pictures -> PNG files -> at the end a contact sheet. So a job that is
- * stopped or fails keeps what it has drawn. With --trace the results of all stages are kept and
- * written, to compare them with a reference.
+ * Data flow: headers -> plan (api/drawing_plan.h) -> prompts -> ids and embeddings (the text
+ * encoder is loaded only for these) -> for each batch: noise -> latents -> pictures -> PNG files ->
+ * at the end a contact sheet. So a job that is stopped or fails keeps what it has drawn. With
+ * --trace the results of all stages are kept and written, to compare them with a reference.
  *
  * Guidance and negative prompt are by default those that the model's authors recommend, as in
  * `train` and `eval`. A student of this program, which has learnt guided velocities, is sampled
@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/parts.h"
-#include "api/painter.h"
-#include "core/clock.h"
+#include "api/compute_dtype.h"
+#include "api/drawing_plan.h"
 #include "api/gallery.h"
 #include "api/merged.h"
-#include "api/run.h"
+#include "api/parts.h"
 #include "api/tensor_file.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/prompts.h"
@@ -41,6 +41,8 @@ typedef struct job {
     double guidance_scale[2];
     wd_scheduler_config scheduler;
     wd_prompt_embeds embeds;
+    wd_painter_options painting;
+    wd_drawing_plan plan;
     wd_painter *painter;
     wd_gallery gallery;
     float *given;   /* [count, C, 1, H, W], of --latents; NULL: none */
@@ -135,7 +137,8 @@ static wd_status choose(job *j, wd_err *err)
     WD_TRY(wd_pipeline_open_parts(&j->pipeline, j->options->model, &parts, err));
     WD_TRY(wd_painter_check_model(&j->pipeline, err));
     WD_TRY(wd_pipeline_check_weights(&j->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-    wd_dtype_parse(&j->dtype, j->options->dtype);
+    WD_TRY(wd_compute_dtype(&j->dtype, j->options->dtype, &j->pipeline, WD_COMPONENT_TRANSFORMER,
+                            j->run.device, err));
     WD_TRY(read_prompts(j, err));
     WD_TRY(choose_size(j, err));
     WD_TRY(choose_guidance(j, err));
@@ -185,9 +188,16 @@ static wd_status open_trace(job *j, wd_err *err)
     return WD_OK;
 }
 
-static wd_status open_painter(job *j, wd_err *err)
+/* ---- the plan ---- */
+
+/* Plans before anything is loaded. A batch has one more copy of its latents, since decoding
+ * overwrites them; a trace has all latents and pictures. */
+static wd_status plan(job *j, wd_err *err)
 {
-    const wd_painter_options options = {
+    const wd_sample_options *o = j->options;
+    const size_t latents = (size_t)latents_each(j) * sizeof(float);
+    const size_t pixels = (size_t)pixels_each(j) * sizeof(float);
+    j->painting = (wd_painter_options){
         .pipeline = &j->pipeline,
         .embeds = &j->embeds,
         .scheduler = &j->scheduler,
@@ -196,9 +206,24 @@ static wd_status open_painter(job *j, wd_err *err)
         .guidance_scale = {j->guidance_scale[0], j->guidance_scale[1]},
         .height = j->height,
         .width = j->width,
-        .batch_max = j->options->batch_size,
     };
-    return wd_painter_open(&j->painter, &options, j->run.queue, err);
+    const wd_drawing drawing = {
+        .job = WD_JOB_SAMPLE,
+        .options = o,
+        .run = &j->run,
+        .text = j->embeds.cache,
+        .model = {&j->painting},
+        .models = 1,
+        .vae = &j->pipeline,
+        .batch = o->batch_size,
+        .host_bytes = o->trace ? (size_t)j->count * ((size_t)(j->steps + 1) * latents + pixels) : 0,
+        .host_bytes_each = latents,
+        .strategy = o->teacher_device_strategy,
+        .host_memory = o->host_memory,
+    };
+    WD_TRY(wd_drawing_plan_open(&j->plan, &drawing, err));
+    wd_drawing_follow(&j->painting, &j->plan, &j->run, 0);
+    return WD_OK;
 }
 
 static void close_painter(job *j)
@@ -234,7 +259,7 @@ static wd_status finish(job *j, const float *latents, int64_t first, int64_t cou
     WD_TRY(wd_alloc((void **)&copy, values, sizeof *copy, "latents", err));
     memcpy(copy, latents, values * sizeof *copy);
     const wd_status status = wd_pictures_decode(image, copy, count, j->height, j->width,
-                                                &j->pipeline, j->run.queue, err);
+                                                &j->pipeline, j->plan.decoder, err);
     wd_free(copy);
     j->decode_s += wd_clock_s() - begun;
     return status == WD_OK ? wd_gallery_add(&j->gallery, image, count, err) : status;
@@ -245,25 +270,22 @@ static int64_t batch_at(const job *j, int64_t first)
     return j->count - first < j->batch ? j->count - first : j->batch;
 }
 
-/* Where transformer and VAE do not fit on the device together, all pictures that are left are
- * painted before the first of them, `first`, is decoded: its batch is painted. */
-static wd_status draw_in_turn(job *j, int64_t first, wd_err *err)
+/* Where transformer and VAE do not fit on the device together, all pictures are painted before the
+ * first of them is decoded. */
+static wd_status draw_in_turn(job *j, wd_err *err)
 {
-    const int64_t each = latents_each(j), left = j->count - first;
-    int64_t done = batch_at(j, first);
+    const int64_t each = latents_each(j);
     float *all;
-    wd_status status;
-    WD_TRY(wd_alloc((void **)&all, (size_t)(left * each), sizeof *all, "latents", err));
-    memcpy(all, j->latents, (size_t)(done * each) * sizeof *all);
-    for (; done < left; done += batch_at(j, first + done)) {
-        const int64_t count = batch_at(j, first + done);
-        WD_TRY_OUT(paint(j, first + done, count, err));
-        memcpy(all + done * each, j->latents, (size_t)(count * each) * sizeof *all);
+    wd_status status = WD_OK;
+    WD_TRY(wd_alloc((void **)&all, (size_t)(j->count * each), sizeof *all, "latents", err));
+    for (int64_t i = 0; i < j->count; i += j->batch) {
+        const int64_t count = batch_at(j, i);
+        WD_TRY_OUT(paint(j, i, count, err));
+        memcpy(all + i * each, j->latents, (size_t)(count * each) * sizeof *all);
     }
     close_painter(j);
-    status = WD_OK;
-    for (int64_t i = 0; i < left; i += batch_at(j, first + i))
-        WD_TRY_OUT(finish(j, all + i * each, first + i, batch_at(j, first + i), err));
+    for (int64_t i = 0; i < j->count; i += j->batch)
+        WD_TRY_OUT(finish(j, all + i * each, i, batch_at(j, i), err));
 out:
     wd_free(all);
     return status;
@@ -271,21 +293,18 @@ out:
 
 static wd_status draw(job *j, wd_err *err)
 {
-    WD_TRY(open_painter(j, err));
+    WD_TRY(wd_painter_open(&j->painter, &j->painting, j->plan.painter, err));
     j->batch = wd_painter_batch(j->painter);
     const int64_t kept = j->trace ? j->count : j->batch;
     WD_TRY(wd_alloc((void **)&j->latents, (size_t)(j->batch * latents_each(j)), sizeof(float),
                     "latents", err));
     WD_TRY(wd_alloc((void **)&j->image, (size_t)(kept * pixels_each(j)), sizeof(float), "pictures",
                     err));
+    if (j->plan.in_turn) return draw_in_turn(j, err);
     for (int64_t i = 0; i < j->count; i += j->batch) {
         WD_TRY(paint(j, i, batch_at(j, i), err));
         if (i + j->batch >= j->count) close_painter(j); /* frees memory for decoding */
-        const wd_status status = finish(j, j->latents, i, batch_at(j, i), err);
-        const bool none_is_written = j->gallery.written == i;
-        if (status == WD_OUT_OF_MEMORY && j->painter && none_is_written)
-            return draw_in_turn(j, i, err);
-        if (status != WD_OK) return status;
+        WD_TRY(finish(j, j->latents, i, batch_at(j, i), err));
     }
     return WD_OK;
 }
@@ -380,11 +399,13 @@ static wd_status run(job *j, wd_err *err)
                               .height = j->height * scale,
                               .width = j->width * scale};
     if (o->latents) WD_TRY(read_latents(j, err));
-    WD_TRY(wd_merged_open(&j->merged, &j->pipeline, j->dtype, err));
+    j->pipeline.overlay = (wd_overlay){.dtype = j->dtype};
     const char *negative = o->negative_prompt ? o->negative_prompt : j->pipeline.negative_prompt;
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count, negative,
                                  j->tokens, j->dtype, err));
-    WD_TRY(wd_text_cache_encode(j->embeds.cache, j->run.queue, err));
+    WD_TRY(plan(j, err));
+    WD_TRY(wd_merged_open(&j->merged, &j->pipeline, j->dtype, err));
+    WD_TRY(wd_drawing_encode(&j->plan, j->embeds.cache, err));
     WD_TRY(open_trace(j, err));
     WD_TRY(draw(j, err));
     if (o->trace) WD_TRY(write_trace(j, err));

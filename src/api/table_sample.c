@@ -15,8 +15,10 @@ static const wd_option sample_table[] = {
     WD_PRESET_LINE("Model", 0),
     WD_LORA_LINES("Model", 0),
     WD_UNKNOWN_LINE("Model", 0),
-    {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Model",
-     .help = "dtype in which transformer and text encoder compute; the VAE computes in float32"},
+    {WD_CHOICE_LINE(dtype, "", "float32", "bfloat16"), .group = "Model",
+     .help =
+         "dtype in which transformer and text encoder compute; the VAE computes in float32. "
+         "Default: bfloat16, but on a processor float32 if the transformer's file is of float32"},
 
     {WD_TEXT_LINE(prompts, "", "FILE"), .group = "Pictures", .flags = WD_OPTION_FILE,
      .help = "File with one prompt per line: one picture each"},
@@ -63,6 +65,15 @@ static const wd_option sample_table[] = {
     {WD_TEXT_LINE(device, "auto", "DEVICE"), .group = "Machine",
      .help = "What computes: auto (the first usable GPU, else the processor), cpu, cuda:N, or "
              "a simulated device, as in `train --devices`"},
+    {WD_CHOICE_LINE(teacher_device_strategy, "", "auto", "gpu", "offload", "disk", "cpu"),
+     .group = "Machine",
+     .help =
+         "Where the model's weights are kept: gpu, on the device as a whole; offload, in host "
+         "memory, and disk, in their files, from where they come block by block; cpu, in host "
+         "memory, and the processor computes; auto (the default), the first of gpu, offload and "
+         "disk that fits, on a processor cpu or disk. Never changes a picture"},
+    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine",
+     .help = "Host memory that may be used, such as 60GiB; default: the free memory"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .help = "Threads; 0: all cores"},
 };
 
@@ -84,8 +95,8 @@ static const wd_option eval_table[] = {
     {WD_CHOICE_LINE(quantisation, "", "float8_e4m3fn", "int8"), .group = "Models",
      .help = "Instead of a student the teacher, quantised as by train --teacher_dtype: shows what "
              "that costs, by noise level"},
-    {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Models",
-     .help = "dtype in which both models compute"},
+    {WD_CHOICE_LINE(dtype, "", "float32", "bfloat16"), .group = "Models",
+     .help = "dtype in which both models compute; default: for each model as in `sample`"},
     {WD_TEXT_LINE(prompts, "", "FILE"), .group = "Pictures",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE, .help = "File with one prompt per line"},
     {WD_INT_LINE(count, "16", 0, 1e6), .group = "Pictures",
@@ -101,10 +112,11 @@ static const wd_option eval_table[] = {
      .help = "Number of seeds, from --seed up, with which every prompt is drawn: several give "
              "meaningful standard errors, and the diversity of pictures"},
     {WD_INT_LINE(steps, "0", 0, 1000), .group = "Sampling",
-     .help = "Sampling steps of both; 0: what the student was made for, else 20"},
-    {WD_INT_LINE(reference_steps, "20", 1, 1000), .group = "Sampling",
+     .help = "Sampling steps of the student; 0: what it was made for, else 20"},
+    {WD_INT_LINE(reference_steps, "0", 0, 1000), .group = "Sampling",
      .help =
-         "Sampling steps of another teacher picture, with which the student's is compared as well"},
+         "Sampling steps of the teacher's pictures on the sheet and in the agreement; 0: what the "
+         "teacher's card says, else 20"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Sampling",
      .help = "The teacher's guidance; default: that of the student's training targets"},
     {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Sampling",
@@ -121,6 +133,15 @@ static const wd_option eval_table[] = {
     {WD_TEXT_LINE(device, "auto", "DEVICE"), .group = "Machine",
      .help = "What computes: auto (the first usable GPU, else the processor), cpu, cuda:N, or "
              "a simulated device, as in `train --devices`"},
+    {WD_CHOICE_LINE(teacher_device_strategy, "", "auto", "gpu", "offload", "disk", "cpu"),
+     .group = "Machine",
+     .help =
+         "Where the teacher's weights are kept: gpu, on the device as a whole; offload, in host "
+         "memory, and disk, in their files, from where they come block by block; cpu, in host "
+         "memory, and the processor computes; auto (the default), the first of gpu, offload and "
+         "disk that fits, on a processor cpu or disk. Never changes a figure"},
+    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine",
+     .help = "Host memory that may be used, such as 60GiB; default: the free memory"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .help = "Threads; 0: all cores"},
 };
 
@@ -151,8 +172,10 @@ static const wd_option forward_table[] = {
     {WD_FLAG_LINE(grad),
      .help = "Also write grad.NAME of sum(sample * grad_sample) for every parameter and input of a "
              "transformer"},
-    {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"),
-     .help = "dtype in which the component computes"},
+    {WD_CHOICE_LINE(dtype, "", "float32", "bfloat16"),
+     .help =
+         "dtype in which the component computes; the VAE computes in float32. Default: bfloat16, "
+         "but on a processor float32 if the component's file is of float32"},
     {WD_TEXT_LINE(device, "auto", "DEVICE"),
      .help = "What computes: auto (the first usable GPU, else the processor), cpu, cuda:N, or "
              "a simulated device, as in `train --devices`"},

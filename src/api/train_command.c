@@ -1,82 +1,9 @@
 /* The command line of a run: see api/train_command.h. */
 #include "api/train_command.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "api/tables.h"
-#include "core/shell.h"
-
-static const char program[] = "wandistiller train";
-
-/* A text that grows as long as it fits its buffer. */
-typedef struct text {
-    char *out;
-    size_t bytes, used;
-    bool full;
-} text;
-
-static void append(text *t, const char *more)
-{
-    const size_t n = strlen(more);
-    t->full |= n >= t->bytes - t->used;
-    if (t->full) return;
-    memcpy(t->out + t->used, more, n + 1);
-    t->used += n;
-}
-
-static void append_word(text *t, const char *value)
-{
-    t->full |= WD_SHELL_WORD_BYTES(strlen(value)) > t->bytes - t->used;
-    if (!t->full) t->used += strlen(wd_shell_word(t->out + t->used, t->bytes - t->used, value));
-}
-
-/* Appends an option and its value. A flag takes no separate word, and a value that begins with "--"
- * would be read as a name. */
-static void append_option(text *t, const wd_option *o, const char *value)
-{
-    append(t, " --");
-    append(t, o->name);
-    if (o->type == WD_OPTION_FLAG && !strcmp(value, "true")) return;
-    append(t, o->type == WD_OPTION_FLAG || !strncmp(value, "--", 2) ? "=" : " ");
-    append_word(t, value);
-}
-
-static void append_value(text *t, const wd_option *o, const void *options)
-{
-    char number[64];
-    const void *field = (const char *)options + o->offset;
-    const wd_texts *texts = field;
-    switch (o->type) {
-    case WD_OPTION_TEXTS:
-        for (int64_t i = 0; i < texts->count; i++) append_option(t, o, texts->item[i]);
-        break;
-    case WD_OPTION_TEXT:
-    case WD_OPTION_CHOICE:
-        if (*(const char *const *)field) append_option(t, o, *(const char *const *)field);
-        break;
-    default:
-        append_option(t, o, wd_option_text(number, sizeof number, options, o));
-    }
-}
-
-/* Whether an earlier line is another name of the same field. */
-static bool is_alias(const wd_option *table, int64_t i)
-{
-    for (int64_t k = 0; k < i; k++)
-        if (table[k].offset == table[i].offset) return true;
-    return false;
-}
+#include "api/job_command.h"
 
 void wd_train_command(char *out, size_t out_bytes, const wd_train_options *options)
 {
-    int64_t count;
-    const wd_train_options usual = wd_train_defaults();
-    const wd_option *table = wd_options_of(WD_JOB_TRAIN, &count);
-    text t = {.out = out, .bytes = out_bytes};
-    append(&t, program);
-    for (int64_t i = 0; i < count; i++)
-        if (!is_alias(table, i) && !wd_option_same(&table[i], options, &usual))
-            append_value(&t, &table[i], options);
-    if (t.full) snprintf(out, out_bytes, "%s ...", program);
+    wd_job_command(out, out_bytes, WD_JOB_TRAIN, options, NULL, 0);
 }
