@@ -149,7 +149,7 @@ static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
 /* Logs how the run ended, and the options to continue it. */
 static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
 {
-    char loss[32] = "", word[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
+    char loss[32] = "", from[32] = "here", word[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
     const char *plural = r->steps == 1 ? "" : "s";
     if (r->untouched) {
         wd_log(WD_LOG_INFO,
@@ -163,11 +163,14 @@ static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
            r->interrupted ? "stopped" : "done", r->steps, plural, r->targets, r->seconds, loss,
            r->folder);
     if (!r->interrupted) return;
+    if (r->saved_step < 0) return;
+    if (r->saved_step < r->steps)
+        snprintf(from, sizeof from, "step %" PRId64, r->saved_step);
     if (!strcmp(r->folder, s->options.output_dir))
-        wd_log(WD_LOG_INFO, "--resume auto goes on from here");
+        wd_log(WD_LOG_INFO, "--resume auto goes on from %s", from);
     else
-        wd_log(WD_LOG_INFO, "--output_dir %s --resume auto goes on from here",
-               wd_shell_word(word, sizeof word, r->folder));
+        wd_log(WD_LOG_INFO, "--output_dir %s --resume auto goes on from %s",
+               wd_shell_word(word, sizeof word, r->folder), from);
 }
 
 /* Writes the student in the forms of --export, where one was written. A run that was stopped writes

@@ -3,6 +3,9 @@
 #include "distill/ranks_harness.h"
 #include "distill/trainer.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "student/checkpoint.h"
 #include "tiny_teacher.h"
 
@@ -234,7 +237,8 @@ static void checkpoints_by_time_change_nothing(void **state)
 
 /* ---- how often a checkpoint is written ---- */
 
-static int checkpoints_written; /* one rank writes, one run at a time */
+static int checkpoints_written;    /* one rank writes, one run at a time */
+static int64_t step_without_space; /* files may not be long while its checkpoint is written */
 
 wd_status __real_wd_checkpoint_write(const char *, int64_t, const wd_checkpoint_tensors *,
                                      const json_t *, wd_queue *, wd_err *);
@@ -246,7 +250,15 @@ wd_status __wrap_wd_checkpoint_write(const char *folder, int64_t step,
                                      wd_queue *queue, wd_err *err)
 {
     checkpoints_written++;
-    return __real_wd_checkpoint_write(folder, step, tensors, run, queue, err);
+    if (step != step_without_space)
+        return __real_wd_checkpoint_write(folder, step, tensors, run, queue, err);
+    struct rlimit all, few;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    few = (struct rlimit){1000, all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    const wd_status status = __real_wd_checkpoint_write(folder, step, tensors, run, queue, err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    return status;
 }
 
 /* Also where the last step is one that a checkpoint follows anyway, and where it is none. */
@@ -264,6 +276,33 @@ static void every_checkpoint_is_written_once(void **state)
         assert_int_equal(checkpoints_written, written[i]);
         assert_true(wd_path_exists(path_of(path, "once", "/checkpoints/step-00000005")));
     }
+}
+
+/* All ranks go on without a checkpoint for which rank 0 finds no space, also where each rank has a
+ * part of what is in it. */
+static void ranks_go_on_without_a_checkpoint(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++)
+        for (int last = 0; last < 2; last++) {
+            char path[WD_PATH_MAX];
+            wd_trainer_options o = trainer_options();
+            o.checkpoint_interval = 2;
+            o.keep_checkpoints = STEPS;
+            o.machine.deterministic_reduce = true;
+            run_whole("with-space", &o);
+            step_without_space = last ? STEPS : 2;
+            const wd_trainer_result r = run_into("no-space", &o, 2, shared, SIM, -1);
+            step_without_space = -1;
+            assert_int_equal(r.steps, STEPS);
+            assert_int_equal(r.saved_step, last ? 4 : STEPS);
+            assert_int_equal(
+                wd_path_exists(path_of(path, "no-space", "/checkpoints/step-00000002")), last);
+            if (!last) assert_same_run("with-space", "no-space");
+            assert_same_file("with-space", "no-space",
+                             "/transformer/diffusion_pytorch_model.safetensors");
+            wd_test_ok(wd_folder_remove(path_of(path, "no-space", ""), NULL), NULL);
+        }
 }
 
 /* Of a run that is named so: other prompts, another teacher or text encoder, where its checkpoint
@@ -326,7 +365,9 @@ int main(void)
         cmocka_unit_test(samples_do_not_keep_a_run_from_ending),
         cmocka_unit_test(checkpoints_by_time_change_nothing),
         cmocka_unit_test(every_checkpoint_is_written_once),
+        cmocka_unit_test(ranks_go_on_without_a_checkpoint),
         cmocka_unit_test(resumed_runs_have_the_inputs_that_they_say),
     };
+    signal(SIGXFSZ, SIG_IGN);
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/file_space.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "distill/trainer_impl.h"
@@ -71,11 +72,49 @@ static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
     return strcmp(before, t->folder) ? fn(t, err) : status;
 }
 
+/* Warns of a checkpoint for which there was no space. */
+static void say_unsaved(const wd_trainer *t, const wd_err *why)
+{
+    char from[64] = "no earlier one is there to go on from";
+    const int64_t newest = wd_trainer_newest_checkpoint(t);
+    const char *what = t->ends ? "the run ends without this checkpoint"
+                               : "training goes on, and writes the next checkpoint when it is due";
+    if (newest >= 0)
+        snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
+    wd_log(WD_LOG_WARNING, "%s; %s; %s", why->message, what, from);
+}
+
+/* Whether rank 0 found no space, as all ranks hear from it. */
+static bool hear_of_space(wd_trainer *t, bool lacks)
+{
+    wd_comm *comm = t->options->machine.comm;
+    t->words[comm ? comm->rank : 0] = (wd_trainer_word){.lacks_space = lacks};
+    if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
+    return t->words[0].lacks_space != 0;
+}
+
+/* Of the rank that writes. A checkpoint that finds no space is a warning: the run goes on with
+ * those that it has, and what it was training is not lost. *lacks = whether that is so. */
+static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tensors,
+                               const json_t *run, bool *lacks, wd_err *err)
+{
+    wd_err why = {0};
+    wd_file_space_watch();
+    const wd_status status =
+        wd_checkpoint_write(t->checkpoints, t->step, tensors, run, t->machine->queue, &why);
+    *lacks = status == WD_IO && wd_file_space_lacked();
+    if (*lacks) say_unsaved(t, &why);
+    else if (status != WD_OK && err) *err = why;
+    return *lacks ? WD_OK : status;
+}
+
 /* All ranks take part; one of them writes. While steps are dropped none is written: what made them
- * so may be what would be saved. The next step that is taken is followed by one. */
+ * so may be what would be saved. The next step that is taken is followed by one. One that finds no
+ * space is missing, and the next one is written when it is due. */
 static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
 {
     wd_status status;
+    bool lacks_space = false;
     wd_checkpoint_tensors tensors;
     json_t *run = NULL;
     WD_TRY(wd_trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
@@ -86,11 +125,10 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
     t->saved_s = t->elapsed_s;
     WD_TRY_OUT(wd_trainer_save_run(run, t->options, &t->phase, wd_trainer_elapsed_s(t), err));
     if (wd_trainer_writes(t))
-        WD_TRY_OUT(
-            wd_checkpoint_write(t->checkpoints, t->step, &tensors, run, t->machine->queue, err));
+        WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
     else
         wd_checkpoint_assist(&tensors, t->machine->queue);
-    t->saved_step = t->step;
+    if (!hear_of_space(t, lacks_space)) t->saved_step = t->step;
 out:
     json_decref(run);
     return status;
@@ -292,9 +330,11 @@ static wd_status write_student(wd_trainer *t, wd_err *err)
                              err);
 }
 
-/* A checkpoint, the student's folder, a last sheet. */
+/* A checkpoint, the student's folder, a last sheet. The checkpoint comes first, since a run whose
+ * student then finds no space is resumed from it; without it the student is written all the same. */
 static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
 {
+    t->ends = true;
     if (!is_saved(t)) WD_TRY(write_in_place(t, write_checkpoint, err));
     if (t->not_finite) return wd_trainer_diverged(t, err);
     WD_TRY(wd_trainer_prune(t, err));
@@ -326,6 +366,9 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
                                .targets = wd_machine_targets(t.machine),
                                .loss = wd_trainer_mean_loss(&t),
                                .seconds = seconds,
+                               .saved_step = untouched || is_saved(&t)
+                                                 ? t.step
+                                                 : wd_trainer_newest_checkpoint(&t),
                                .interrupted = interrupted,
                                .untouched = untouched,
                                .export = export_of(&t)};

@@ -30,6 +30,7 @@ struct wd_safetensors_writer {
 
 static wd_status refuse(const wd_safetensors_writer *w, wd_err *err)
 {
+    wd_file_space_note(errno);
     const char *hint =
         errno == ENOSPC || errno == EDQUOT ? "; free some space or choose another folder" : "";
     return wd_fail(err, WD_IO, "%s: cannot be written (%" PRIu64 " bytes of data): %s%s", w->path,

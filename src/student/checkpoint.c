@@ -106,12 +106,19 @@ static wd_status put_tensor(wd_safetensors_writer *writer, const wd_tensor *tens
     return WD_OK;
 }
 
-void wd_checkpoint_assist(const wd_checkpoint_tensors *tensors, wd_queue *queue)
+/* Brings the networks' buffers together, but for the first `done` of them. */
+static void collect_from(const wd_checkpoint_tensors *tensors, int done, wd_queue *queue)
 {
+    int n = 0;
     for (int k = 0; k < tensors->networks; k++)
         for (int part = 0; part < PARTS; part++)
-            if (tensors->params[k]->buffer[parts[part].buffer])
+            if (tensors->params[k]->buffer[parts[part].buffer] && n++ >= done)
                 wd_params_collect(tensors->params[k], parts[part].buffer, queue);
+}
+
+void wd_checkpoint_assist(const wd_checkpoint_tensors *tensors, wd_queue *queue)
+{
+    collect_from(tensors, 0, queue);
 }
 
 static int64_t tensors_max(const wd_checkpoint_tensors *tensors)
@@ -127,8 +134,9 @@ size_t wd_checkpoint_write_bytes(const wd_checkpoint_tensors *tensors)
     return STAGING_BYTES + WD_SAFETENSORS_BUFFER_BYTES + (size_t)tensors_max(tensors) * each;
 }
 
+/* *collected = how many of the networks' buffers it has brought together, whatever it returns. */
 static wd_status write_tensors(const char *path, const wd_checkpoint_tensors *tensors,
-                               wd_queue *queue, wd_err *err)
+                               int *collected, wd_queue *queue, wd_err *err)
 {
     wd_safetensors_writer *writer = NULL;
     wd_safetensors_item *items = NULL;
@@ -149,8 +157,11 @@ static wd_status write_tensors(const char *path, const wd_checkpoint_tensors *te
     WD_TRY_OUT(wd_safetensors_create(&writer, path, items, count, NULL, err));
     for (int64_t i = 0; i < count; i++) {
         const wd_params *params = list[i].params;
-        if (params && (i == 0 || params != list[i - 1].params || list[i].part != list[i - 1].part))
+        if (params &&
+            (i == 0 || params != list[i - 1].params || list[i].part != list[i - 1].part)) {
             wd_params_collect(params, parts[list[i].part].buffer, queue);
+            (*collected)++;
+        }
         WD_TRY_OUT(put_tensor(writer, &list[i].tensor, staging, queue, err));
     }
     status = wd_safetensors_finish(writer, err);
@@ -195,20 +206,23 @@ wd_status wd_checkpoint_write(const char *folder, int64_t step,
 {
     char path[WD_PATH_MAX], fresh[WD_PATH_MAX], state[WD_PATH_MAX];
     wd_status status;
-    WD_TRY(wd_checkpoint_folder_path(path, folder, "", step, err));
-    WD_TRY(wd_checkpoint_folder_path(fresh, folder, WD_CHECKPOINT_UNFINISHED, step, err));
-    WD_TRY(wd_path_join(state, fresh, state_name, err));
-    WD_TRY(wd_folder_make(folder, err));
-    WD_TRY(wd_checkpoint_folder_tidy(folder, err));
-    WD_TRY(wd_folder_make(fresh, err));
-    WD_TRY_OUT(write_tensors(state, tensors, queue, err));
+    int collected = 0;
+    *fresh = 0;
+    WD_TRY_OUT(wd_checkpoint_folder_path(path, folder, "", step, err));
+    WD_TRY_OUT(wd_folder_make(folder, err));
+    WD_TRY_OUT(wd_checkpoint_folder_tidy(folder, err));
+    WD_TRY_OUT(wd_checkpoint_folder_path(fresh, folder, WD_CHECKPOINT_UNFINISHED, step, err));
+    WD_TRY_OUT(wd_path_join(state, fresh, state_name, err));
+    WD_TRY_OUT(wd_folder_make(fresh, err));
+    WD_TRY_OUT(write_tensors(state, tensors, &collected, queue, err));
     WD_TRY_OUT(write_state(fresh, step, run, err));
     WD_TRY_OUT(write_sums(fresh, err));
     WD_TRY_OUT(wd_folder_sync(fresh, err));
     WD_TRY_OUT(wd_folder_swap_in(path, fresh, err));
 out:
+    collect_from(tensors, collected, queue);
     if (status != WD_OK) {
-        wd_folder_remove(fresh, NULL); /* what remains is removed by the next write */
+        if (*fresh) wd_folder_remove(fresh, NULL); /* what remains is removed by the next write */
         wd_fail_in(err, "checkpoint of step %" PRId64, step);
     }
     return status;
