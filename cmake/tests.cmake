@@ -337,6 +337,7 @@ target_link_options(test_api_memory_report PRIVATE -Wl,--wrap=fopen)
 target_link_options(test_io_temporary PRIVATE -Wl,--wrap=open -Wl,--wrap=linkat)
 target_link_options(test_io_writable PRIVATE -Wl,--wrap=rename -Wl,--wrap=mmap)
 target_link_options(test_core_file_space PRIVATE -Wl,--wrap=fallocate)
+target_link_options(test_tests_disk PRIVATE -Wl,--wrap=statvfs)
 target_link_options(test_wan_overlay_cache PRIVATE -Wl,--wrap=wd_safetensors_put)
 # Calls of the system that fail: see tests/faults.h.
 foreach(test student_faults distill_faults)

@@ -12,6 +12,7 @@
 #include "api/advice.h"
 #include "api/agreement.h"
 #include "api/device_memory.h"
+#include "api/disk_plan.h"
 #include "api/memory_report.h"
 #include "api/options_json.h"
 #include "api/rank_gpus.h"
@@ -164,8 +165,7 @@ static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
            r->folder);
     if (!r->interrupted) return;
     if (r->saved_step < 0) return;
-    if (r->saved_step < r->steps)
-        snprintf(from, sizeof from, "step %" PRId64, r->saved_step);
+    if (r->saved_step < r->steps) snprintf(from, sizeof from, "step %" PRId64, r->saved_step);
     if (!strcmp(r->folder, s->options.output_dir))
         wd_log(WD_LOG_INFO, "--resume auto goes on from %s", from);
     else
@@ -249,6 +249,17 @@ static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_t
     return run_trainer(out, s, where, err);
 }
 
+/* Refuses a run that its disks have no space for, before it writes or loads anything. A rank that
+ * refuses ends the job. */
+static wd_status check_disk(const wd_train_plan *where, const wd_train_setup *s, wd_err *err)
+{
+    wd_disk_plan disks;
+    WD_TRY(wd_disk_plan_make(&disks, where, s, err));
+    WD_TRY(wd_disk_plan_refuse(&disks, s, err));
+    wd_disk_plan_log(&disks);
+    return WD_OK;
+}
+
 /* Logs the first line of a run with simulated devices. */
 static void say_simulated(const wd_devices *d)
 {
@@ -276,6 +287,7 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     WD_TRY_OUT(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
     WD_TRY_OUT(wd_teacher_map_open(&p->map, s, devices, err));
     WD_TRY_OUT(make_plan(&p->memory, &p->where, s, devices, &p->map, err));
+    WD_TRY_OUT(check_disk(&p->where, s, err));
     if (s->trainer.machine.comm->rank == 0)
         WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));
     s->trainer.ready_output = ready_output;

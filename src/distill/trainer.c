@@ -79,8 +79,7 @@ static void say_unsaved(const wd_trainer *t, const wd_err *why)
     const int64_t newest = wd_trainer_newest_checkpoint(t);
     const char *what = t->ends ? "the run ends without this checkpoint"
                                : "training goes on, and writes the next checkpoint when it is due";
-    if (newest >= 0)
-        snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
+    if (newest >= 0) snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
     wd_log(WD_LOG_WARNING, "%s; %s; %s", why->message, what, from);
 }
 
@@ -103,8 +102,10 @@ static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tenso
     const wd_status status =
         wd_checkpoint_write(t->checkpoints, t->step, tensors, run, t->machine->queue, &why);
     *lacks = status == WD_IO && wd_file_space_lacked();
-    if (*lacks) say_unsaved(t, &why);
-    else if (status != WD_OK && err) *err = why;
+    if (*lacks)
+        say_unsaved(t, &why);
+    else if (status != WD_OK && err)
+        *err = why;
     return *lacks ? WD_OK : status;
 }
 
@@ -289,7 +290,8 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     if (!t->metrics) WD_TRY(ready_output(t, err));
     WD_TRY(wd_trainer_take_results(t, 1, err));
     watch_other(t);
-    if (is_due(t->step, o->checkpoint_interval) || t->save || t->owed)
+    const bool is_last = o->steps && t->step >= o->steps; /* which finish() saves */
+    if (!is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed))
         WD_TRY(write_in_place(t, write_checkpoint, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
         WD_TRY(draw_sheet_or_warn(t, err));
@@ -331,7 +333,8 @@ static wd_status write_student(wd_trainer *t, wd_err *err)
 }
 
 /* A checkpoint, the student's folder, a last sheet. The checkpoint comes first, since a run whose
- * student then finds no space is resumed from it; without it the student is written all the same. */
+ * student then finds no space is resumed from it; without it the student is written all the same.
+ */
 static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
 {
     t->ends = true;
@@ -362,16 +365,15 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     const double seconds = wd_trainer_elapsed_s(&t);
     const bool untouched = interrupted && t.step == t.first_step;
     if (!untouched) WD_TRY_OUT(finish(&t, interrupted, err));
-    *out = (wd_trainer_result){.steps = t.step,
-                               .targets = wd_machine_targets(t.machine),
-                               .loss = wd_trainer_mean_loss(&t),
-                               .seconds = seconds,
-                               .saved_step = untouched || is_saved(&t)
-                                                 ? t.step
-                                                 : wd_trainer_newest_checkpoint(&t),
-                               .interrupted = interrupted,
-                               .untouched = untouched,
-                               .export = export_of(&t)};
+    *out = (wd_trainer_result){
+        .steps = t.step,
+        .targets = wd_machine_targets(t.machine),
+        .loss = wd_trainer_mean_loss(&t),
+        .seconds = seconds,
+        .saved_step = untouched || is_saved(&t) ? t.step : wd_trainer_newest_checkpoint(&t),
+        .interrupted = interrupted,
+        .untouched = untouched,
+        .export = export_of(&t)};
     memcpy(out->folder, t.folder, sizeof out->folder);
 out:
     wd_metrics_close(t.metrics);

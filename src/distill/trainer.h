@@ -79,9 +79,9 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
  * before it has taken a step: then nothing is written, and what an earlier run left stays. A step
  * that is not finite changes no weight; many in a row end the run with WD_NOT_FINITE, and so does
  * one at its end, or a teacher or a student that is not finite: then no checkpoint is written, and
- * the student's folder stays as it was. Metrics and sheets that cannot be written are a warning, and
- * so is a checkpoint for which there is no space: the next one is written when it is due.
- * All ranks: they stop after the same step, and rank 0 writes. */
+ * the student's folder stays as it was. Metrics and sheets that cannot be written are a warning,
+ * and so is a checkpoint for which there is no space: the next one is written when it is due. All
+ * ranks: they stop after the same step, and rank 0 writes. */
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 

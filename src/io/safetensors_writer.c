@@ -147,6 +147,18 @@ out:
     return status;
 }
 
+wd_status wd_safetensors_file_size(uint64_t *bytes, const wd_safetensors_item *items, int64_t count,
+                                   const char *const *metadata, wd_err *err)
+{
+    char *header = NULL;
+    size_t length;
+    uint64_t data;
+    WD_TRY(make_header(&header, &length, &data, "a file's size", items, count, metadata, err));
+    wd_free(header);
+    *bytes = length + data;
+    return WD_OK;
+}
+
 static wd_status create(wd_safetensors_writer **out, const char *path, wd_safetensors_while named,
                         const wd_safetensors_item *items, int64_t count,
                         const char *const *metadata, wd_err *err)

@@ -134,6 +134,58 @@ size_t wd_checkpoint_write_bytes(const wd_checkpoint_tensors *tensors)
     return STAGING_BYTES + WD_SAFETENSORS_BUFFER_BYTES + (size_t)tensors_max(tensors) * each;
 }
 
+/* The lists of a file's tensors: *count of each. The caller frees both with wd_free, also after a
+ * failure. */
+static wd_status list_file(stored **list, wd_safetensors_item **items, int64_t *count,
+                           const wd_checkpoint_tensors *tensors, wd_err *err)
+{
+    const size_t most = (size_t)tensors_max(tensors);
+    WD_TRY(wd_alloc((void **)list, most, sizeof **list, "checkpoint", err));
+    WD_TRY(wd_alloc((void **)items, most, sizeof **items, "checkpoint", err));
+    *count = list_tensors(*list, tensors);
+    for (int64_t i = 0; i < *count; i++) {
+        const stored *s = &(*list)[i];
+        (*items)[i] = (wd_safetensors_item){
+            .name = s->name, .dtype = s->tensor.dtype, .ndim = s->tensor.ndim};
+        memcpy((*items)[i].dim, s->tensor.dim, sizeof s->tensor.dim);
+    }
+    return WD_OK;
+}
+
+/* Where the bytes of a stored tensor are counted. */
+static uint64_t *count_of(wd_checkpoint_space *space, const stored *s)
+{
+    if (!s->params) return &space->other;
+    if (!(s->params->kinds & WD_PARAMS_TRAINED)) return &space->snapshot;
+    switch (parts[s->part].buffer) {
+    case WD_PARAMS_P:
+        return &space->weights;
+    case WD_PARAMS_EMA:
+        return &space->ema;
+    default:
+        return &space->moments;
+    }
+}
+
+wd_status wd_checkpoint_space_of(wd_checkpoint_space *out, const wd_checkpoint_tensors *tensors,
+                                 wd_err *err)
+{
+    wd_safetensors_item *items = NULL;
+    stored *list = NULL;
+    int64_t count = 0;
+    wd_checkpoint_space space = {0};
+    wd_status status;
+    WD_TRY_OUT(list_file(&list, &items, &count, tensors, err));
+    for (int64_t i = 0; i < count; i++)
+        *count_of(&space, &list[i]) += wd_tensor_bytes(&list[i].tensor);
+    WD_TRY_OUT(wd_safetensors_file_size(&space.file, items, count, NULL, err));
+    *out = space;
+out:
+    wd_free(items);
+    wd_free(list);
+    return status;
+}
+
 /* *collected = how many of the networks' buffers it has brought together, whatever it returns. */
 static wd_status write_tensors(const char *path, const wd_checkpoint_tensors *tensors,
                                int *collected, wd_queue *queue, wd_err *err)
@@ -143,17 +195,9 @@ static wd_status write_tensors(const char *path, const wd_checkpoint_tensors *te
     stored *list = NULL;
     char *staging = NULL;
     wd_status status = WD_OK;
-    const int64_t count_max = tensors_max(tensors);
-    int64_t count;
-    WD_TRY_OUT(wd_alloc((void **)&list, (size_t)count_max, sizeof *list, "checkpoint", err));
-    WD_TRY_OUT(wd_alloc((void **)&items, (size_t)count_max, sizeof *items, "checkpoint", err));
+    int64_t count = 0;
+    WD_TRY_OUT(list_file(&list, &items, &count, tensors, err));
     WD_TRY_OUT(wd_alloc((void **)&staging, STAGING_BYTES, 1, "checkpoint staging", err));
-    count = list_tensors(list, tensors);
-    for (int64_t i = 0; i < count; i++) {
-        const wd_tensor *t = &list[i].tensor;
-        items[i] = (wd_safetensors_item){.name = list[i].name, .dtype = t->dtype, .ndim = t->ndim};
-        memcpy(items[i].dim, t->dim, sizeof items[i].dim);
-    }
     WD_TRY_OUT(wd_safetensors_create(&writer, path, items, count, NULL, err));
     for (int64_t i = 0; i < count; i++) {
         const wd_params *params = list[i].params;

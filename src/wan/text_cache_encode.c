@@ -325,3 +325,19 @@ out:
     wd_free(list);
     return status;
 }
+
+uint64_t wd_text_cache_bytes_to_write(const wd_text_cache *c)
+{
+    enum { FILE_BYTES = 1024 }; /* header, checksum and one more row number: less than this */
+    const uint64_t row_bytes = (uint64_t)c->text_dim * wd_dtype_bytes(c->dtype);
+    uint64_t bytes = 0, rows = 0;
+    for (int64_t i = 0; c->folder && i < c->count; i++) {
+        const wd_text_prompt *p = &c->prompt[i];
+        if ((p->row && !p->lacking) || (i && wd_text_hash_same(&p->hash, &p[-1].hash))) continue;
+        rows += (uint64_t)p->tokens;
+        bytes += (uint64_t)p->tokens * row_bytes + sizeof(int64_t) + sizeof p->hash;
+    }
+    /* a batch that is not the last has more than half of the rows that it has room for, unless one
+     * prompt alone has more */
+    return rows ? bytes + (2 * rows / BATCH_ROWS + 2) * FILE_BYTES : 0;
+}
