@@ -188,6 +188,19 @@ static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s
     return status;
 }
 
+/* The end of a run that is stopped while its teacher is loaded, as of one that is stopped before its
+ * first step. */
+static wd_status end_untouched(wd_train_result *out, const wd_train_setup *s, wd_err *err)
+{
+    json_t *run = NULL;
+    wd_trainer_result result = {.loss = NAN, .interrupted = true, .untouched = true};
+    if (*s->resume) WD_TRY(wd_checkpoint_read_run(&run, &result.steps, s->resume, err));
+    json_decref(run);
+    say_end(&result, s);
+    *out = (wd_train_result){.stopped = true, .steps = result.steps, .loss = result.loss};
+    return WD_OK;
+}
+
 static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
                              wd_err *err)
 {
@@ -195,9 +208,13 @@ static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_t
     wd_residency *residency;
     wd_devices *d = where->devices;
     const wd_placement *placement = &where->chosen.placement;
-    WD_TRY(wd_residency_open_placed(&residency, &s->teacher, placement,
-                                    s->trainer.machine.teacher_dtype, d->teacher, d->host,
-                                    s->trainer.machine.comm, err));
+    wd_err why = {0};
+    const wd_status opened = wd_residency_open_placed(&residency, &s->teacher, placement,
+                                                      s->trainer.machine.teacher_dtype, d->teacher,
+                                                      d->host, s->trainer.machine.comm, &why);
+    if (opened == WD_INTERRUPTED) return end_untouched(out, s, err);
+    if (opened != WD_OK && err) *err = why;
+    if (opened != WD_OK) return opened;
     const wd_machine_teacher teacher = {residency, placement, d->teacher, d->home};
     const wd_status status = wd_trainer_run(&result, &s->trainer, &teacher, d->student, err);
     wd_residency_close(residency);
@@ -222,6 +239,17 @@ static wd_status encode(wd_text_cache *cache, wd_device *device, wd_err *err)
     return status;
 }
 
+/* Waits for all ranks. If one of them was stopped they all are. */
+static wd_status agree_on_stop(wd_comm *comm, wd_status own, wd_err *err)
+{
+    bool stopped[comm->ranks], any = false;
+    stopped[comm->rank] = own == WD_INTERRUPTED;
+    wd_comm_tell(comm, stopped, sizeof *stopped);
+    for (int r = 0; r < comm->ranks; r++) any |= stopped[r];
+    if (!any || own == WD_INTERRUPTED) return own;
+    return wd_fail(err, WD_INTERRUPTED, "stopped on request");
+}
+
 /* Merges the teacher's LoRAs and quantises its weights: one rank of each host does, into the cache
  * folder. */
 static wd_status make_overlay(wd_train_setup *s, wd_err *err)
@@ -229,8 +257,10 @@ static wd_status make_overlay(wd_train_setup *s, wd_err *err)
     wd_comm *comm = s->trainer.machine.comm;
     const bool quantises = s->teacher.overlay.quantised != WD_F32;
     if (!s->teacher.lora[0] && !s->teacher.lora[1] && !quantises) return WD_OK;
-    if (!comm->host_rank) WD_TRY(wd_pipeline_make_overlay(&s->teacher, err));
-    wd_comm_barrier(comm);
+    wd_status made = WD_OK;
+    if (!comm->host_rank) made = wd_pipeline_make_overlay(&s->teacher, err);
+    if (made != WD_OK && made != WD_INTERRUPTED) return made;
+    WD_TRY(agree_on_stop(comm, made, err));
     s->teacher.overlay.is_made = true;
     return WD_OK;
 }

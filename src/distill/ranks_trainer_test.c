@@ -305,6 +305,82 @@ static void ranks_go_on_without_a_checkpoint(void **state)
         }
 }
 
+/* ---- one rank alone is asked to stop while the job starts ---- */
+
+bool __real_wd_stop_requested(void);
+bool __wrap_wd_stop_requested(void);
+
+static _Thread_local bool told; /* this rank was asked to */
+
+bool __wrap_wd_stop_requested(void)
+{
+    return told || __real_wd_stop_requested();
+}
+
+typedef struct starting {
+    rank_thread at;
+    wd_home home;
+    bool loads; /* asked while weights are loaded; false: when the student gets its own */
+    bool shared;
+    wd_status opened;
+    wd_trainer_result result;
+} starting;
+
+static void *start_part(void *context)
+{
+    starting *p = context;
+    char output[WD_PATH_MAX];
+    wd_devices d;
+    wd_err why = {0};
+    wd_residency *residency;
+    wd_trainer_options o = trainer_options();
+    wd_placement all = whole_on_first(&teacher);
+    const bool is_last = p->at.comm->rank + 1 == p->at.comm->ranks;
+    for (int e = 0; e < all.experts; e++)
+        for (int s = 0; s < all.stages; s++) all.place[e][s].home = (uint8_t)p->home;
+    all.each = true;
+    all.buffers = 2;
+    all.ranks = p->at.comm->ranks;
+    o.machine.comm = p->at.comm;
+    o.machine.shard_optimizer = p->shared;
+    o.machine.accumulation = MICRO_BATCHES / all.ranks;
+    o.output_dir = path_of(output, "not-started", "");
+    o.samples.count = 0;
+    HARNESS_OK(wd_devices_open(&d, SIM, 1, err));
+    told = is_last && p->loads;
+    p->opened = wd_residency_open_placed(&residency, &teacher, &all, WD_BF16, d.teacher, d.host,
+                                         o.machine.comm, &why);
+    if (p->opened == WD_OK) {
+        const wd_machine_teacher where = {residency, &all, d.teacher, d.home};
+        o.machine.teacher_dtype = WD_BF16;
+        told = is_last;
+        HARNESS_OK(wd_trainer_run(&p->result, &o, &where, d.student, err));
+        wd_residency_close(residency);
+    }
+    told = false;
+    close_devices(&d);
+    return NULL;
+}
+
+/* All ranks end, none waits for the others, and none takes a step. */
+static void a_rank_that_stops_early_stops_all(void **state)
+{
+    (void)state;
+    static const wd_home homes[] = {WD_HOME_DEVICE, WD_HOME_HOST, WD_HOME_DISK};
+    for (int h = 0; h < 3; h++)
+        for (int loads = 0; loads < 2; loads++)
+            for (int shared = 0; shared < 2; shared++) {
+                starting all[2];
+                for (int r = 0; r < 2; r++)
+                    all[r] = (starting){.home = homes[h], .loads = loads, .shared = shared};
+                run_ranks(all, sizeof *all, 2, start_part);
+                for (int r = 0; r < 2; r++) {
+                    assert_int_equal(all[r].opened, loads ? WD_INTERRUPTED : WD_OK);
+                    assert_true(loads || (all[r].result.untouched && !all[r].result.steps));
+                }
+            }
+}
+
 /* Of a run that is named so: other prompts, another teacher or text encoder, where its checkpoint
  * says which they were, and where it does not. */
 static void resumed_runs_have_the_inputs_that_they_say(void **state)
@@ -366,6 +442,7 @@ int main(void)
         cmocka_unit_test(checkpoints_by_time_change_nothing),
         cmocka_unit_test(every_checkpoint_is_written_once),
         cmocka_unit_test(ranks_go_on_without_a_checkpoint),
+        cmocka_unit_test(a_rank_that_stops_early_stops_all),
         cmocka_unit_test(resumed_runs_have_the_inputs_that_they_say),
     };
     signal(SIGXFSZ, SIG_IGN);

@@ -30,7 +30,8 @@ static void agree(wd_trainer *t)
     const wd_trainer_options *o = t->options;
     wd_comm *comm = o->machine.comm;
     t->words[comm ? comm->rank : 0] = (wd_trainer_word){
-        .elapsed_s = wd_trainer_elapsed_s(t), .stop = o->stop && o->stop(o->stop_context)};
+        .elapsed_s = wd_trainer_elapsed_s(t),
+        .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
     if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
     t->elapsed_s = t->words[0].elapsed_s;
     t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;
@@ -207,6 +208,17 @@ static wd_status check_start(const wd_trainer *t, wd_err *err)
                    first->path, wd_component_name(wd_student_expert(first)));
 }
 
+/* A rank that is asked to stop meanwhile tells the others before the first step. */
+static wd_status begin_student(wd_trainer *t, wd_err *err)
+{
+    wd_err why = {0};
+    const wd_status status = wd_machine_begin(t->machine, &why);
+    t->left_off = status == WD_INTERRUPTED;
+    if (status == WD_OK || t->left_off) return WD_OK;
+    if (err) *err = why;
+    return status;
+}
+
 static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
@@ -222,7 +234,7 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
         WD_TRY(resume(t, err));
     } else {
         wd_student_say_blocks(&o->machine.student, first);
-        WD_TRY(wd_machine_begin(t->machine, err));
+        WD_TRY(begin_student(t, err));
     }
     const wd_status started = check_start(t, err);
     WD_TRY(wd_machine_check_devices(t->machine, err));

@@ -39,6 +39,7 @@ typedef struct wd_trainer {
     int64_t proven_step;    /* of the newest checkpoint that a finite loss followed; -1: of none */
     bool save;              /* the time for one has come, as all ranks have agreed */
     bool owed;              /* one was due, and the last step was dropped */
+    bool left_off;          /* a stop was requested before the student had its first weights */
     bool ends;              /* the last files of the run are being written */
     bool metrics_warned;    /* that they cannot be written */
     double lr[4];           /* of steps whose results are still on their way, by step modulo 4 */
