@@ -188,8 +188,8 @@ static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s
     return status;
 }
 
-/* The end of a run that is stopped while its teacher is loaded, as of one that is stopped before its
- * first step. */
+/* The end of a run that is stopped while its teacher is loaded, as of one that is stopped before
+ * its first step. */
 static wd_status end_untouched(wd_train_result *out, const wd_train_setup *s, wd_err *err)
 {
     json_t *run = NULL;

@@ -29,9 +29,9 @@ static void agree(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     wd_comm *comm = o->machine.comm;
-    t->words[comm ? comm->rank : 0] = (wd_trainer_word){
-        .elapsed_s = wd_trainer_elapsed_s(t),
-        .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
+    t->words[comm ? comm->rank : 0] =
+        (wd_trainer_word){.elapsed_s = wd_trainer_elapsed_s(t),
+                          .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
     if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
     t->elapsed_s = t->words[0].elapsed_s;
     t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;

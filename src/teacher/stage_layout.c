@@ -175,8 +175,7 @@ static void bring_part(char *to, const wd_stage_layout *layout, int i, void *sta
 {
     const wd_tensor *file = &layout->file[i];
     const wd_dtype to_type = layout->stored[i].dtype;
-    const bool in_place =
-        wd_device_traits(wd_queue_device(queue))->reads_host && is_aligned(file);
+    const bool in_place = wd_device_traits(wd_queue_device(queue))->reads_host && is_aligned(file);
     const int64_t all = wd_tensor_count(file), piece = piece_of(layout, file);
     for (int64_t at = 0; at < all; at += piece) {
         const int64_t count = all - at < piece ? all - at : piece;

@@ -66,8 +66,8 @@ void wd_stage_was_read(wd_stage_layout *layout, char *room);
 /* Fills `block` from layout->file, launching on `queue`; views of it in *stored. `staging`: device
  * memory of size.casting, used in the queue's order for tensors that are converted and that the
  * device cannot read where they are. Returns when copies are done, unless
- * layout->pinned. With layout->may_stop it brings some tens of megabytes at a time, and no more once
- * a stop is requested: what is in the block then must not be used. */
+ * layout->pinned. With layout->may_stop it brings some tens of megabytes at a time, and no more
+ * once a stop is requested: what is in the block then must not be used. */
 void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
                     wd_queue *queue);
 
