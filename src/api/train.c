@@ -328,8 +328,10 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     if (status == WD_OUT_OF_MEMORY) wd_suggestions_report(&p->where, s, witness, err);
     if (status != WD_OK) goto out;
     if (meter) {
-        const size_t most = wd_host_meter_peak(meter), before = s->bytes_before;
-        wd_memory_report_measured(&p->memory, devices, most > before ? most - before : 0);
+        const size_t peak = wd_host_meter_peak(meter), before = s->bytes_before;
+        const size_t most = peak > before ? peak - before : 0;
+        wd_memory_report_measured(&p->memory, devices, most);
+        WD_TRY_OUT(wd_memory_report_ranks(s->trainer.machine.comm, &p->memory, devices, most, err));
         status = wd_traffic_report(s->trainer.machine.comm, err);
     }
 out:
