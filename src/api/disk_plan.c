@@ -147,9 +147,10 @@ static wd_status add_student(wd_disk_plan *p, const wd_train_setup *s, wd_err *e
     WD_TRY(find_disk(&item, p, s->options.output_dir, err));
     WD_TRY(wd_export_weights_size(&weights, student, &s->trainer.export, err));
     WD_TRY(wd_student_forms_size(&forms, &s->forms, student, err));
-    if (*s->teacher.path || s->teacher.made[WD_COMPONENT_VAE])
-        WD_TRY(wd_components_size(&parts, &s->teacher, s->trainer.export.components,
-                                  p->disk[item.disk].space.device, err));
+    /* what is missing, train has refused by now, and a plan needs no more than a transformer */
+    const wd_status found = wd_components_size(&parts, &s->teacher, s->trainer.export.components,
+                                               p->disk[item.disk].space.device, NULL);
+    if (found == WD_OUT_OF_MEMORY) return wd_fail(err, found, "no memory to plan the disk");
     add(p, item, weights, "student's weights");
     item.is_bound = true;
     add(p, item, parts + WD_EXPORT_REST_BYTES, "student's other files");
@@ -230,8 +231,7 @@ void wd_disk_plan_log(const wd_disk_plan *p)
                "disk: the run writes up to %s to the file system of %s, which has %s free%s",
                wd_bytes_text(need, sizeof need, (size_t)k->need), k->space.path,
                wd_bytes_text(free, sizeof free, (size_t)k->space.bytes_free),
-               is_tight ? ": that is little more, or less; `wandistiller plan` lists the files"
-                        : "");
+               is_tight ? ": it may become full; `wandistiller plan` lists the files" : "");
     }
 }
 

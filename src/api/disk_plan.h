@@ -51,8 +51,7 @@ typedef struct wd_disk_plan {
 } wd_disk_plan;
 
 /* Counts what this rank writes: rank 0 all files, the first rank of every other host the files in
- * its cache folder, the other ranks none. Nothing is created, and no folder needs to exist. WD_IO:
- * a file system cannot be looked at. */
+ * its cache folder, the other ranks none. Nothing is created, and no folder needs to exist. */
 wd_status wd_disk_plan_make(wd_disk_plan *out, const wd_train_plan *plan,
                             const wd_train_setup *setup, wd_err *err);
 

@@ -76,12 +76,16 @@ static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
 /* Warns of a checkpoint for which there was no space. */
 static void say_unsaved(const wd_trainer *t, const wd_err *why)
 {
-    char from[64] = "no earlier one is there to go on from";
+    char from[64] = "no earlier one is there to go on from", older[128] = "";
+    const int keep = t->options->keep_checkpoints;
     const int64_t newest = wd_trainer_newest_checkpoint(t);
     const char *what = t->ends ? "the run ends without this checkpoint"
                                : "training goes on, and writes the next checkpoint when it is due";
     if (newest >= 0) snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
-    wd_log(WD_LOG_WARNING, "%s; %s; %s", why->message, what, from);
+    if (newest >= 0 && keep > 1)
+        snprintf(older, sizeof older,
+                 "; older ones, which --keep_checkpoints %d keeps, may be removed", keep);
+    wd_log(WD_LOG_WARNING, "%s; %s; %s%s", why->message, what, from, older);
 }
 
 /* Whether rank 0 found no space, as all ranks hear from it. */

@@ -36,10 +36,10 @@ wd_status wd_disk_space_of(wd_disk_space *out, const char *path, wd_err *err)
     struct stat info;
     struct statvfs space;
     WD_TRY(wd_path_join(out->path, "", path, err));
-    while (stat(out->path, &info))
-        if ((errno != ENOENT && errno != ENOTDIR) || !cut(out->path))
-            return wd_fail(err, WD_IO, "%s: cannot be looked at: %s", out->path, strerror(errno));
-    out->device = info.st_dev;
-    out->bytes_free = statvfs(out->path, &space) ? UINT64_MAX : free_bytes(&space);
+    bool found = !stat(out->path, &info);
+    while (!found && (errno == ENOENT || errno == ENOTDIR) && cut(out->path))
+        found = !stat(out->path, &info);
+    out->device = found ? info.st_dev : 0;
+    out->bytes_free = found && !statvfs(out->path, &space) ? free_bytes(&space) : UINT64_MAX;
     return WD_OK;
 }
