@@ -123,10 +123,10 @@ typedef struct rank_lines {
 static void add_teacher(void *context, const char *what, size_t bytes)
 {
     rank_lines *to = context;
-    char measured[32];
+    char text[32];
     if (strncmp(what, "teacher", strlen("teacher")) || !bytes) return;
     to->used = wd_append(to->text, sizeof to->text, to->used, ", %s %s", what,
-                         wd_bytes_text(measured, sizeof measured, bytes));
+                         wd_bytes_text(text, sizeof text, bytes));
 }
 
 /* What of the teacher a rank has in host memory is planned, since ranks of a host share it. */
