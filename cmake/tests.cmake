@@ -337,6 +337,9 @@ target_link_options(test_api_memory_report PRIVATE -Wl,--wrap=fopen)
 target_link_options(test_io_temporary PRIVATE -Wl,--wrap=open -Wl,--wrap=linkat)
 target_link_options(test_io_writable PRIVATE -Wl,--wrap=rename -Wl,--wrap=mmap)
 target_link_options(test_core_file_space PRIVATE -Wl,--wrap=fallocate)
+target_link_options(test_tests_disk PRIVATE -Wl,--wrap=statvfs)
+target_link_options(test_tests_stop PRIVATE -Wl,--wrap=wd_umt5_bring_layer
+    -Wl,--wrap=wd_tensor_values)
 target_link_options(test_wan_overlay_cache PRIVATE -Wl,--wrap=wd_safetensors_put)
 # Calls of the system that fail: see tests/faults.h.
 foreach(test student_faults distill_faults)
@@ -361,8 +364,9 @@ target_link_options(test_student_checkpoint_list PRIVATE -Wl,--wrap=renameat2 -W
     -Wl,--wrap=remove)
 target_link_options(test_student_earlier PRIVATE -Wl,--wrap=rename)
 
-# How often a checkpoint is written.
-target_link_options(test_distill_ranks_trainer PRIVATE -Wl,--wrap=wd_checkpoint_write)
+# How often a checkpoint is written, and what one rank alone is asked.
+target_link_options(test_distill_ranks_trainer PRIVATE -Wl,--wrap=wd_checkpoint_write
+    -Wl,--wrap=wd_stop_requested)
 
 # Where memory ends first depends on whether there are threads.
 if(WD_OPENMP)

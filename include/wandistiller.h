@@ -46,7 +46,7 @@ extern "C" {
     X(UNSUPPORTED, 6, "well formed, but not something this program can do")                        \
     X(IO, 7, "reading or writing failed")                                                          \
     X(OUT_OF_MEMORY, 8, "an allocation failed")                                                    \
-    X(DOES_NOT_FIT, 9, "the plan needs more memory than there is")                                 \
+    X(DOES_NOT_FIT, 9, "the plan needs more memory, or disk space, than there is")                 \
     X(NOT_FINITE, 10, "training diverged, or a model computes values that are not finite")         \
     X(INTERRUPTED, 11, "stopped on request before it was done")                                    \
     X(INTERNAL, 12, "a bug in this library")                                                       \

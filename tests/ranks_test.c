@@ -308,6 +308,11 @@ static void activations_sent_are_those_of_the_formula(void **state)
         const int64_t rows = (guided ? 2 : 1) * (TOKENS + TIME + text);
         assert_int_equal(sent("activations"), targets_made() * rows * ROW_BYTES);
         json_decref(run);
+        /* each rank says of each device what it has there of the teacher, of which each has half */
+        const char *second = strstr(program.err, "rank 1: sim:0: planned ");
+        assert_non_null(strstr(program.err, "rank 1: host memory: planned "));
+        assert_non_null(second);
+        assert_non_null(memmem(second, strcspn(second, "\n"), ", teacher weights ", 18));
     }
 }
 

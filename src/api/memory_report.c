@@ -7,6 +7,7 @@
 #include "core/append.h"
 #include "core/host.h"
 #include "core/log.h"
+#include "core/memory.h"
 
 const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes)
 {
@@ -107,6 +108,70 @@ void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *dev
                simulated ? ", the pools of simulated devices included" : "");
         wd_device_each_peak(devices->device[device], report_item, &m);
     }
+}
+
+/* ---- the other ranks ---- */
+
+enum { RANK_TEXT = 4096 };
+
+/* A rank's figures, line by line. */
+typedef struct rank_lines {
+    char text[RANK_TEXT];
+    size_t used;
+} rank_lines;
+
+static void add_teacher(void *context, const char *what, size_t bytes)
+{
+    rank_lines *to = context;
+    char text[32];
+    if (strncmp(what, "teacher", strlen("teacher")) || !bytes) return;
+    to->used = wd_append(to->text, sizeof to->text, to->used, ", %s %s", what,
+                         wd_bytes_text(text, sizeof text, bytes));
+}
+
+/* What of the teacher a rank has in host memory is planned, since ranks of a host share it. */
+static void add_shared(rank_lines *to, const wd_memory_plan *plan)
+{
+    for (int i = 0; i < plan->items; i++)
+        if (plan->item[i].place == WD_PLAN_HOST && strstr(plan->item[i].name, "teacher weights"))
+            add_teacher(to, "teacher weights", plan->item[i].bytes);
+}
+
+static void describe(rank_lines *to, const wd_memory_plan *plan, const wd_devices *devices,
+                     size_t host_bytes)
+{
+    char planned[32], found[32];
+    for (int place = WD_PLAN_HOST; place < devices->count; place++) {
+        if (!is_place(devices, place)) continue;
+        const bool is_host = place == WD_PLAN_HOST;
+        const size_t most = is_host ? host_bytes : wd_device_bytes_peak(devices->device[place]);
+        to->used = wd_append(to->text, sizeof to->text, to->used, "%s: planned %s, measured %s",
+                             wd_place_name(devices, place),
+                             wd_bytes_text(planned, sizeof planned, wd_plan_peak(plan, place)),
+                             wd_bytes_text(found, sizeof found, most));
+        if (is_host)
+            add_shared(to, plan);
+        else
+            wd_device_each_peak(devices->device[place], add_teacher, to);
+        to->used = wd_append(to->text, sizeof to->text, to->used, "\n");
+    }
+}
+
+wd_status wd_memory_report_ranks(wd_comm *comm, const wd_memory_plan *plan,
+                                 const wd_devices *devices, size_t host_bytes, wd_err *err)
+{
+    rank_lines *all;
+    if (comm->ranks == 1) return WD_OK;
+    WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, sizeof *all, "what ranks say", err));
+    describe(&all[comm->rank], plan, devices, host_bytes);
+    wd_comm_tell(comm, all, sizeof *all);
+    for (int r = 1; r < comm->ranks; r++) {
+        char *rest, *line = strtok_r(all[r].text, "\n", &rest);
+        for (; line; line = strtok_r(NULL, "\n", &rest))
+            wd_log(WD_LOG_INFO, "rank %d: %s", r, line);
+    }
+    wd_free(all);
+    return WD_OK;
 }
 
 /* Host memory: bytes of this process, and free bytes. */

@@ -26,6 +26,11 @@ void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices
 void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices,
                                size_t host_bytes);
 
+/* Logs the same figures of the other ranks, of each in a line for every place: peaks, and what the
+ * teacher takes of them. Nothing with one rank. All ranks call it; rank 0's log shows it. */
+wd_status wd_memory_report_ranks(wd_comm *comm, const wd_memory_plan *plan,
+                                 const wd_devices *devices, size_t host_bytes, wd_err *err);
+
 /* A record of the devices' memory at the time when an allocation failed. A run that ends has freed
  * its memory before the failure is reported. Any thread may read it. */
 typedef struct wd_memory_witness {

@@ -1,6 +1,8 @@
 /* `plan` predicts memory and time of a run of `train`, under every strategy, with the set-up and
  * the planner of `train`. It loads nothing, and measures only rates that the options do not state.
  */
+#include <string.h>
+
 #include "api/advice.h"
 #include "api/device_memory.h"
 #include "api/json_text.h"
@@ -74,12 +76,24 @@ static wd_status make_plan(planned *p, wd_train_setup *s, wd_devices *devices, w
     return wd_train_plan_count_program(&p->where, s, err);
 }
 
+/* Whether the run is known not to fit on a disk. Whoever plans with no --output_dir may plan for
+ * another machine: then this one's disk decides nothing. */
+static bool lacks_disk(const wd_disk_plan *disks, const wd_train_setup *s)
+{
+    const char *output = s->options.output_dir;
+    const bool is_known =
+        strcmp(output, wd_train_defaults().output_dir) != 0 || wd_path_exists(output);
+    return is_known && wd_disk_plan_lacks(disks);
+}
+
 static wd_status say_plan(char **text, const wd_plan_options *options, const wd_train_plan *where,
                           wd_train_setup *s, wd_err *err)
 {
     const wd_strategy_plan *all;
+    wd_disk_plan disks;
     char line[512];
     WD_TRY(wd_planner_all(&all, where->planner, err));
+    WD_TRY(wd_disk_plan_make(&disks, where, s, err));
     const bool lacks = wd_train_plan_lacks_to_encode(where);
     const wd_plan_table table = {.plan = where,
                                  .setup = s,
@@ -88,13 +102,16 @@ static wd_status say_plan(char **text, const wd_plan_options *options, const wd_
                                  .best = wd_planner_best(all),
                                  .shown = &where->chosen,
                                  .fits = where->chosen.fits && !lacks,
+                                 .lacks_disk = lacks_disk(&disks, s),
                                  .verbose = options->verbose,
-                                 .guided_seconds = plan_guided(where, s)};
+                                 .guided_seconds = plan_guided(where, s),
+                                 .disks = &disks};
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (options->svg) WD_TRY(wd_plan_svg_write(options->svg, &table, err));
     WD_TRY(say(text, &table, options->json, err));
     wd_advice_log(where, s);
-    return table.fits ? WD_OK : wd_suggestions_refuse(where, s, err);
+    if (!table.fits) return wd_suggestions_refuse(where, s, err);
+    return table.lacks_disk ? wd_disk_plan_refuse(&disks, s, err) : WD_OK;
 }
 
 static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,

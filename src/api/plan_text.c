@@ -379,6 +379,7 @@ wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err
     say_strategies(&p, table);
     say_items(&p, table);
     if (table->verbose) wd_plan_links_say(&p, table->plan, table->shown);
+    wd_disk_plan_say(&p, table->disks);
     wd_plan_verdict_say(&p, table);
     return wd_page_take(out, &p);
 }
@@ -427,7 +428,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b, s:I, s:o, s:o}",
+        "s:b, s:I, s:o, s:o, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
@@ -441,6 +442,6 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         wd_train_plan_lacks_to_encode(table->plan), "sample_sheets",
         table->setup->trainer.samples.count > 0, "merged_bytes",
         (json_int_t)table->plan->merged_bytes, "guided_seconds_per_step",
-        table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(), "verdict",
-        wd_plan_verdict_json(table));
+        table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(), "disk",
+        wd_disk_plan_json(table->disks), "verdict", wd_plan_verdict_json(table));
 }

@@ -2,7 +2,7 @@
 #ifndef WD_API_PLAN_TEXT_H
 #define WD_API_PLAN_TEXT_H
 
-#include "api/train_plan.h"
+#include "api/disk_plan.h"
 
 /* All strategies' plans [WD_STRATEGY_auto], and the best of them. */
 typedef struct wd_plan_table {
@@ -13,9 +13,11 @@ typedef struct wd_plan_table {
     const wd_strategy_plan *best;  /* the fastest that fits, else the one that lacks least */
     const wd_strategy_plan *shown; /* in detail: the one that was asked for, or recommended */
     bool fits;                     /* the shown one, and what encodes the prompts */
+    bool lacks_disk;               /* the run's files have no room */
     bool verbose;                  /* text only: all strategies, columns and items */
     double guided_seconds; /* per step of the same run with guidance; 0: it has guidance, or does
                             * not fit with it */
+    const wd_disk_plan *disks;
 } wd_plan_table;
 
 /* The memory of a strategy item by item: of the teacher, and of everything else. */

@@ -115,6 +115,10 @@ void wd_plan_verdict_say(wd_page *p, const wd_plan_table *t)
                     t->best->fits ? strategy : "");
         return;
     }
+    if (t->lacks_disk) {
+        wd_page_say(p, "fits into memory under %s, but not on the disk\n", strategy);
+        return;
+    }
     wd_page_say(p, "fits under %s: ", strategy);
     say_time(p, t, &length);
     wd_page_say(p, ", %s of host memory",
@@ -131,12 +135,12 @@ json_t *wd_plan_verdict_json(const wd_plan_table *t)
 {
     char command[COMMAND_MAX];
     const wd_run_length length = wd_run_length_of(t->plan, t->setup, t->shown);
-    const bool known = t->fits && length.steps;
+    const bool fits = t->fits && !t->lacks_disk, known = fits && length.steps;
     wd_train_command(command, sizeof command, &t->setup->given);
     return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "strategy",
-                     wd_strategy_name(t->shown->strategy), "fits", t->fits, "steps",
+                     wd_strategy_name(t->shown->strategy), "fits", fits, "steps",
                      known ? json_integer(length.steps) : json_null(), "samples",
                      known ? json_real(length.samples) : json_null(), "seconds",
                      known ? json_real(length.seconds) : json_null(), "command",
-                     t->fits ? wd_json_string(command) : json_null());
+                     fits ? wd_json_string(command) : json_null());
 }

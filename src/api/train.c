@@ -14,6 +14,7 @@
 #include "api/advice.h"
 #include "api/agreement.h"
 #include "api/device_memory.h"
+#include "api/disk_plan.h"
 #include "api/memory_report.h"
 #include "api/option_paths.h"
 #include "api/options_json.h"
@@ -168,7 +169,7 @@ static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
 /* Logs how the run ended, and the options to continue it. */
 static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
 {
-    char loss[32] = "", word[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
+    char loss[32] = "", from[32] = "here", word[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
     const char *plural = r->steps == 1 ? "" : "s";
     if (r->untouched) {
         wd_log(WD_LOG_INFO,
@@ -182,11 +183,13 @@ static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
            r->interrupted ? "stopped" : "done", r->steps, plural, r->targets, r->seconds, loss,
            r->folder);
     if (!r->interrupted) return;
+    if (r->saved_step < 0) return;
+    if (r->saved_step < r->steps) snprintf(from, sizeof from, "step %" PRId64, r->saved_step);
     if (!strcmp(r->folder, s->options.output_dir))
-        wd_log(WD_LOG_INFO, "--resume auto goes on from here");
+        wd_log(WD_LOG_INFO, "--resume auto goes on from %s", from);
     else
-        wd_log(WD_LOG_INFO, "--output_dir %s --resume auto goes on from here",
-               wd_shell_word(word, sizeof word, r->folder));
+        wd_log(WD_LOG_INFO, "--output_dir %s --resume auto goes on from %s",
+               wd_shell_word(word, sizeof word, r->folder), from);
 }
 
 /* Writes the student in the forms of --export, where one was written. A run that was stopped writes
@@ -204,6 +207,19 @@ static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s
     return status;
 }
 
+/* The end of a run that is stopped while its teacher is loaded, as of one that is stopped before
+ * its first step. */
+static wd_status end_untouched(wd_train_result *out, const wd_train_setup *s, wd_err *err)
+{
+    json_t *run = NULL;
+    wd_trainer_result result = {.loss = NAN, .interrupted = true, .untouched = true};
+    if (*s->resume) WD_TRY(wd_checkpoint_read_run(&run, &result.steps, s->resume, err));
+    json_decref(run);
+    say_end(&result, s);
+    *out = (wd_train_result){.stopped = true, .steps = result.steps, .loss = result.loss};
+    return WD_OK;
+}
+
 static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
                              wd_err *err)
 {
@@ -211,9 +227,13 @@ static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_t
     wd_residency *residency;
     wd_devices *d = where->devices;
     const wd_placement *placement = &where->chosen.placement;
-    WD_TRY(wd_residency_open_placed(&residency, &s->teacher, placement,
-                                    s->trainer.machine.teacher_dtype, d->teacher, d->host,
-                                    s->trainer.machine.comm, err));
+    wd_err why = {0};
+    const wd_status opened = wd_residency_open_placed(&residency, &s->teacher, placement,
+                                                      s->trainer.machine.teacher_dtype, d->teacher,
+                                                      d->host, s->trainer.machine.comm, &why);
+    if (opened == WD_INTERRUPTED) return end_untouched(out, s, err);
+    if (opened != WD_OK && err) *err = why;
+    if (opened != WD_OK) return opened;
     const wd_machine_teacher teacher = {residency, placement, d->teacher, d->home};
     const wd_status status = wd_trainer_run(&result, &s->trainer, &teacher, d->student, err);
     wd_residency_close(residency);
@@ -238,6 +258,17 @@ static wd_status encode(wd_text_cache *cache, wd_device *device, wd_err *err)
     return status;
 }
 
+/* Waits for all ranks. If one of them was stopped they all are. */
+static wd_status agree_on_stop(wd_comm *comm, wd_status own, wd_err *err)
+{
+    bool stopped[comm->ranks], any = false;
+    stopped[comm->rank] = own == WD_INTERRUPTED;
+    wd_comm_tell(comm, stopped, sizeof *stopped);
+    for (int r = 0; r < comm->ranks; r++) any |= stopped[r];
+    if (!any || own == WD_INTERRUPTED) return own;
+    return wd_fail(err, WD_INTERRUPTED, "stopped on request");
+}
+
 /* Merges the teacher's LoRAs and quantises its weights: one rank of each host does, into the cache
  * folder. */
 static wd_status make_overlay(wd_train_setup *s, wd_err *err)
@@ -245,8 +276,10 @@ static wd_status make_overlay(wd_train_setup *s, wd_err *err)
     wd_comm *comm = s->trainer.machine.comm;
     const bool quantises = s->teacher.overlay.quantised != WD_F32;
     if (!s->teacher.lora[0] && !s->teacher.lora[1] && !quantises) return WD_OK;
-    if (!comm->host_rank) WD_TRY(wd_pipeline_make_overlay(&s->teacher, err));
-    wd_comm_barrier(comm);
+    wd_status made = WD_OK;
+    if (!comm->host_rank) made = wd_pipeline_make_overlay(&s->teacher, err);
+    if (made != WD_OK && made != WD_INTERRUPTED) return made;
+    WD_TRY(agree_on_stop(comm, made, err));
     s->teacher.overlay.is_made = true;
     return WD_OK;
 }
@@ -263,6 +296,17 @@ static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_t
     s->trainer.first_s =
         wd_step_limit_first(&s->options, &s->trainer.machine.trajectory, &where->chosen);
     return run_trainer(out, s, where, err);
+}
+
+/* Refuses a run that its disks have no space for, before it writes or loads anything. A rank that
+ * refuses ends the job. */
+static wd_status check_disk(const wd_train_plan *where, const wd_train_setup *s, wd_err *err)
+{
+    wd_disk_plan disks;
+    WD_TRY(wd_disk_plan_make(&disks, where, s, err));
+    WD_TRY(wd_disk_plan_refuse(&disks, s, err));
+    wd_disk_plan_log(&disks);
+    return WD_OK;
 }
 
 /* Logs the first line of a run with simulated devices. */
@@ -292,6 +336,7 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     WD_TRY_OUT(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
     WD_TRY_OUT(wd_teacher_map_open(&p->map, s, devices, err));
     WD_TRY_OUT(make_plan(&p->memory, &p->where, s, devices, &p->map, err));
+    WD_TRY_OUT(check_disk(&p->where, s, err));
     if (s->trainer.machine.comm->rank == 0)
         WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));
     s->trainer.ready_output = ready_output;
@@ -302,8 +347,10 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     if (status == WD_OUT_OF_MEMORY) wd_suggestions_report(&p->where, s, witness, err);
     if (status != WD_OK) goto out;
     if (meter) {
-        const size_t most = wd_host_meter_peak(meter), before = s->bytes_before;
-        wd_memory_report_measured(&p->memory, devices, most > before ? most - before : 0);
+        const size_t peak = wd_host_meter_peak(meter), before = s->bytes_before;
+        const size_t most = peak > before ? peak - before : 0;
+        wd_memory_report_measured(&p->memory, devices, most);
+        WD_TRY_OUT(wd_memory_report_ranks(s->trainer.machine.comm, &p->memory, devices, most, err));
         status = wd_traffic_report(s->trainer.machine.comm, err);
     }
 out:

@@ -360,6 +360,7 @@ static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err
 
 static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_err *err)
 {
+    WD_TRY(wd_student_forms_parse(&s->forms, s->options.export_to, err));
     WD_TRY(open_teacher(s, preset, err));
     WD_TRY(open_student(s, err));
     WD_TRY(wd_train_prompts_read(s, err));

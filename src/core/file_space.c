@@ -9,6 +9,8 @@
  * reserved in pieces that take milliseconds each, and earlier pieces stay reserved. */
 static const uint64_t piece_bytes = 16 << 20;
 
+static _Thread_local bool lacked;
+
 int wd_file_take_space(int fd, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes;) {
@@ -19,4 +21,24 @@ int wd_file_take_space(int fd, uint64_t bytes)
             return errno;
     }
     return 0;
+}
+
+bool wd_file_space_is_lacking(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EFBIG;
+}
+
+void wd_file_space_watch(void)
+{
+    lacked = false;
+}
+
+void wd_file_space_note(int error)
+{
+    lacked = lacked || wd_file_space_is_lacking(error);
+}
+
+bool wd_file_space_lacked(void)
+{
+    return lacked;
 }

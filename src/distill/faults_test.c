@@ -236,8 +236,67 @@ static void training_goes_on_without_metrics_and_sheets(void **state)
     assert_false(wd_path_exists(path_of(path, "no-sheets", "/samples/step-00000008.png")));
 }
 
-/* No write of the second checkpoint goes well. */
-static void a_checkpoint_that_cannot_be_written_ends_the_run(void **state)
+/* A checkpoint that finds no space, whether its space is reserved or it is written: a warning says
+ * which is the newest, nothing of it is left, and later ones are written. */
+static void a_checkpoint_without_space_is_left_out(void **state)
+{
+    (void)state;
+    static const wd_fault_call call[] = {WD_FAULT_fallocate, WD_FAULT_write, WD_FAULT_write};
+    static const char *const only[] = {"step-00000004/", "step-00000004/", "step-00000002/"};
+    for (int i = 0; i < 3; i++) {
+        char path[WD_PATH_MAX], unfinished[64], name[32];
+        wd_err err = {0};
+        wd_trainer_result result;
+        wd_trainer_options options = small_run();
+        const int step = i < 2 ? 4 : 2;
+        snprintf(name, sizeof name, "full-%d", i);
+        snprintf(unfinished, sizeof unfinished, "/checkpoints/.tmp-step-%08d", step);
+        options.checkpoint_interval = 2;
+        options.keep_checkpoints = STEPS;
+        warnings = 0;
+        wd_log_to(count_warnings, NULL, WD_LOG_WARNING);
+        wd_fault_arm(call[i], WD_FAULT_FROM_THEN_ON, 1, only[i]);
+        const wd_status status = run_into(&result, name, &options, &err);
+        wd_fault_disarm();
+        wd_log_to(NULL, NULL, WD_LOG_ERROR);
+        wd_test_ok(status, &err);
+        assert_int_equal(warnings, 1);
+        assert_non_null(strstr(warning, "training goes on, and writes the next checkpoint when"));
+        assert_non_null(strstr(warning, i < 2 ? "newest one is of step 2" : "no earlier one is"));
+        assert_false(wd_path_exists(path_of(path, name, unfinished)));
+        for (int s = 2; s <= STEPS; s += 2) assert_int_equal(has_checkpoint(name, s), s != step);
+        assert_int_equal(result.saved_step, STEPS);
+        assert_same_checkpoint("whole", name);
+    }
+}
+
+/* The last checkpoint finds no space: the student is written all the same. */
+static void a_last_checkpoint_without_space(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX];
+    wd_err err = {0};
+    wd_trainer_result result;
+    wd_trainer_options options = small_run();
+    options.checkpoint_interval = STEPS - 2;
+    warnings = 0;
+    wd_log_to(count_warnings, NULL, WD_LOG_WARNING);
+    wd_fault_arm(WD_FAULT_write, WD_FAULT_FROM_THEN_ON, 1, "step-00000008/");
+    const wd_status status = run_into(&result, "last", &options, &err);
+    wd_fault_disarm();
+    wd_log_to(NULL, NULL, WD_LOG_ERROR);
+    wd_test_ok(status, &err);
+    assert_int_equal(warnings, 1);
+    assert_non_null(strstr(warning, "the run ends without this checkpoint"));
+    assert_int_equal(result.saved_step, STEPS - 2);
+    assert_true(wd_path_exists(path_of(path, "last", "/model_index.json")));
+    options.resume = path_of(path, "last", "/checkpoints/step-00000006");
+    wd_test_ok(run_into(&result, "last", &options, &err), &err);
+    assert_same_checkpoint("whole", "last");
+}
+
+/* Any other failure says that the disk itself is not well. */
+static void a_checkpoint_that_fails_otherwise_ends_the_run(void **state)
 {
     (void)state;
     char path[WD_PATH_MAX];
@@ -245,15 +304,15 @@ static void a_checkpoint_that_cannot_be_written_ends_the_run(void **state)
     wd_trainer_result result;
     wd_trainer_options options = small_run();
     options.checkpoint_interval = 2;
-    wd_fault_arm(WD_FAULT_write, WD_FAULT_FROM_THEN_ON, 1, "step-00000004/state.safetensors");
-    const wd_status status = run_into(&result, "full", &options, &err);
+    wd_fault_arm(WD_FAULT_fsync, WD_FAULT_FROM_THEN_ON, 1, "step-00000004/state.safetensors");
+    const wd_status status = run_into(&result, "broken", &options, &err);
     wd_fault_disarm();
-    wd_test_refused(status, &err, WD_IO, "/full/checkpoints/.tmp-step-00000004/state.safetensors");
-    assert_true(has_checkpoint("full", 2));
-    assert_false(has_checkpoint("full", 4));
-    options.resume = path_of(path, "full", "/checkpoints/step-00000002");
-    wd_test_ok(run_into(&result, "full", &options, &err), &err);
-    assert_same_checkpoint("whole", "full");
+    wd_test_refused(status, &err, WD_IO, "/broken/checkpoints/.tmp-step-00000004/state.safe");
+    assert_true(has_checkpoint("broken", 2));
+    assert_false(has_checkpoint("broken", 4));
+    options.resume = path_of(path, "broken", "/checkpoints/step-00000002");
+    wd_test_ok(run_into(&result, "broken", &options, &err), &err);
+    assert_same_checkpoint("whole", "broken");
 }
 
 int main(void)
@@ -262,7 +321,9 @@ int main(void)
         cmocka_unit_test(rows_and_records_are_whole),
         cmocka_unit_test(rows_that_cannot_be_read_are_kept),
         cmocka_unit_test(training_goes_on_without_metrics_and_sheets),
-        cmocka_unit_test(a_checkpoint_that_cannot_be_written_ends_the_run),
+        cmocka_unit_test(a_checkpoint_without_space_is_left_out),
+        cmocka_unit_test(a_last_checkpoint_without_space),
+        cmocka_unit_test(a_checkpoint_that_fails_otherwise_ends_the_run),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

@@ -83,7 +83,8 @@ void wd_machine_close(wd_machine *machine); /* NULL is allowed */
  * before have been taken. All ranks. */
 wd_status wd_machine_enter_phase(wd_machine *machine, const wd_machine_options *phase, wd_err *err);
 
-/* The networks get the weights that a new run begins with. */
+/* The networks get the weights that a new run begins with. WD_INTERRUPTED: a stop was requested of
+ * this rank, and they are not whole; other ranks may not know of it. */
 wd_status wd_machine_begin(wd_machine *machine, wd_err *err);
 
 /* The student's parameters, the teacher's sweep (NULL: there is no teacher), and the number of

@@ -242,6 +242,8 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_machine_options *optio
     if (placement) WD_TRY_OUT(wd_source_prepare(machine->source, 1, err));
     WD_TRY_OUT(wd_source_begin_step(machine->source, 0, 0, err)); /* a snapshot is in checkpoints */
     wd_machine_list_networks(machine, &tensors);
+    tensors.other = wd_source_saved(machine->source, &tensors.others);
+    WD_TRY_OUT(wd_checkpoint_space_of(&out->checkpoint, &tensors, err));
     wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (size_t)(wd_memory_held() - before));
     if (!comm || comm->rank == 0)
@@ -291,6 +293,7 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
         for (int i = 0; i < one.parts; i++)
             keep_larger(most.part, &most.parts, WD_PLAN_PARTS_MAX, &one.part[i]);
         if (p == 0 || one.sheet.student > out->sheet.student) out->sheet = one.sheet;
+        if (one.checkpoint.file > out->checkpoint.file) out->checkpoint = one.checkpoint;
         out->mapped_bytes = one.mapped_bytes;
         memcpy(out->workspace, one.workspace, sizeof out->workspace);
         out->student_flops_per_sample = one.student_flops_per_sample;

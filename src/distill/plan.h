@@ -41,6 +41,7 @@ typedef struct wd_memory_plan {
                                               * stated here for other work on that queue */
     double student_flops_per_sample;
     wd_samples_work sheet;                    /* FLOPs of a sheet of samples; 0 without samples */
+    wd_checkpoint_space checkpoint;           /* on disk: of the phase that has most */
     int64_t student_weights, student_islands; /* elements, padding included; fp32 islands of BF16 */
 } wd_memory_plan;
 

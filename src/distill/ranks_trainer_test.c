@@ -3,6 +3,9 @@
 #include "distill/ranks_harness.h"
 #include "distill/trainer.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "student/checkpoint.h"
 #include "tiny_teacher.h"
 
@@ -234,7 +237,8 @@ static void checkpoints_by_time_change_nothing(void **state)
 
 /* ---- how often a checkpoint is written ---- */
 
-static int checkpoints_written; /* one rank writes, one run at a time */
+static int checkpoints_written;    /* one rank writes, one run at a time */
+static int64_t step_without_space; /* files may not be long while its checkpoint is written */
 
 wd_status __real_wd_checkpoint_write(const char *, int64_t, const wd_checkpoint_tensors *,
                                      const json_t *, wd_queue *, wd_err *);
@@ -246,7 +250,15 @@ wd_status __wrap_wd_checkpoint_write(const char *folder, int64_t step,
                                      wd_queue *queue, wd_err *err)
 {
     checkpoints_written++;
-    return __real_wd_checkpoint_write(folder, step, tensors, run, queue, err);
+    if (step != step_without_space)
+        return __real_wd_checkpoint_write(folder, step, tensors, run, queue, err);
+    struct rlimit all, few;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    few = (struct rlimit){1000, all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    const wd_status status = __real_wd_checkpoint_write(folder, step, tensors, run, queue, err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    return status;
 }
 
 /* Also where the last step is one that a checkpoint follows anyway, and where it is none. */
@@ -264,6 +276,109 @@ static void every_checkpoint_is_written_once(void **state)
         assert_int_equal(checkpoints_written, written[i]);
         assert_true(wd_path_exists(path_of(path, "once", "/checkpoints/step-00000005")));
     }
+}
+
+/* All ranks go on without a checkpoint for which rank 0 finds no space, also where each rank has a
+ * part of what is in it. */
+static void ranks_go_on_without_a_checkpoint(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++)
+        for (int last = 0; last < 2; last++) {
+            char path[WD_PATH_MAX];
+            wd_trainer_options o = trainer_options();
+            o.checkpoint_interval = 2;
+            o.keep_checkpoints = STEPS;
+            o.machine.deterministic_reduce = true;
+            run_whole("with-space", &o);
+            step_without_space = last ? STEPS : 2;
+            const wd_trainer_result r = run_into("no-space", &o, 2, shared, SIM, -1);
+            step_without_space = -1;
+            assert_int_equal(r.steps, STEPS);
+            assert_int_equal(r.saved_step, last ? 4 : STEPS);
+            assert_int_equal(
+                wd_path_exists(path_of(path, "no-space", "/checkpoints/step-00000002")), last);
+            if (!last) assert_same_run("with-space", "no-space");
+            assert_same_file("with-space", "no-space",
+                             "/transformer/diffusion_pytorch_model.safetensors");
+            wd_test_ok(wd_folder_remove(path_of(path, "no-space", ""), NULL), NULL);
+        }
+}
+
+/* ---- one rank alone is asked to stop while the job starts ---- */
+
+bool __real_wd_stop_requested(void);
+bool __wrap_wd_stop_requested(void);
+
+static _Thread_local bool told; /* this rank was asked to */
+
+bool __wrap_wd_stop_requested(void)
+{
+    return told || __real_wd_stop_requested();
+}
+
+typedef struct starting {
+    rank_thread at;
+    wd_home home;
+    bool loads; /* asked while weights are loaded; false: when the student gets its own */
+    bool shared;
+    wd_status opened;
+    wd_trainer_result result;
+} starting;
+
+static void *start_part(void *context)
+{
+    starting *p = context;
+    char output[WD_PATH_MAX];
+    wd_devices d;
+    wd_err why = {0};
+    wd_residency *residency;
+    wd_trainer_options o = trainer_options();
+    wd_placement all = whole_on_first(&teacher);
+    const bool is_last = p->at.comm->rank + 1 == p->at.comm->ranks;
+    for (int e = 0; e < all.experts; e++)
+        for (int s = 0; s < all.stages; s++) all.place[e][s].home = (uint8_t)p->home;
+    all.each = true;
+    all.buffers = 2;
+    all.ranks = p->at.comm->ranks;
+    o.machine.comm = p->at.comm;
+    o.machine.shard_optimizer = p->shared;
+    o.machine.accumulation = MICRO_BATCHES / all.ranks;
+    o.output_dir = path_of(output, "not-started", "");
+    o.samples.count = 0;
+    HARNESS_OK(wd_devices_open(&d, SIM, 1, err));
+    told = is_last && p->loads;
+    p->opened = wd_residency_open_placed(&residency, &teacher, &all, WD_BF16, d.teacher, d.host,
+                                         o.machine.comm, &why);
+    if (p->opened == WD_OK) {
+        const wd_machine_teacher where = {residency, &all, d.teacher, d.home};
+        o.machine.teacher_dtype = WD_BF16;
+        told = is_last;
+        HARNESS_OK(wd_trainer_run(&p->result, &o, &where, d.student, err));
+        wd_residency_close(residency);
+    }
+    told = false;
+    close_devices(&d);
+    return NULL;
+}
+
+/* All ranks end, none waits for the others, and none takes a step. */
+static void a_rank_that_stops_early_stops_all(void **state)
+{
+    (void)state;
+    static const wd_home homes[] = {WD_HOME_DEVICE, WD_HOME_HOST, WD_HOME_DISK};
+    for (int h = 0; h < 3; h++)
+        for (int loads = 0; loads < 2; loads++)
+            for (int shared = 0; shared < 2; shared++) {
+                starting all[2];
+                for (int r = 0; r < 2; r++)
+                    all[r] = (starting){.home = homes[h], .loads = loads, .shared = shared};
+                run_ranks(all, sizeof *all, 2, start_part);
+                for (int r = 0; r < 2; r++) {
+                    assert_int_equal(all[r].opened, loads ? WD_INTERRUPTED : WD_OK);
+                    assert_true(loads || (all[r].result.untouched && !all[r].result.steps));
+                }
+            }
 }
 
 /* Of a run that is named so: other prompts, another teacher or text encoder, where its checkpoint
@@ -326,7 +441,10 @@ int main(void)
         cmocka_unit_test(samples_do_not_keep_a_run_from_ending),
         cmocka_unit_test(checkpoints_by_time_change_nothing),
         cmocka_unit_test(every_checkpoint_is_written_once),
+        cmocka_unit_test(ranks_go_on_without_a_checkpoint),
+        cmocka_unit_test(a_rank_that_stops_early_stops_all),
         cmocka_unit_test(resumed_runs_have_the_inputs_that_they_say),
     };
+    signal(SIGXFSZ, SIG_IGN);
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

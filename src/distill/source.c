@@ -22,6 +22,11 @@ wd_status wd_source_save(wd_source *source, json_t **json, const wd_checkpoint_t
     return source->vtable->save(source, json, tensors, count, err);
 }
 
+const wd_checkpoint_tensor *wd_source_saved(const wd_source *source, int64_t *count)
+{
+    return source->vtable->saved(source, count);
+}
+
 wd_status wd_source_restore(wd_source *source, const json_t *json, int64_t steps, wd_err *err)
 {
     return source->vtable->restore(source, json, steps, err);

@@ -43,6 +43,8 @@ typedef struct wd_source_vtable {
     /* The state to save: a JSON object (new) and tensors; names and views live as long as self. */
     wd_status (*save)(wd_source *self, json_t **json, const wd_checkpoint_tensor **tensors,
                       int64_t *count, wd_err *err);
+    /* *count of the tensors that `save` gives, as they are now. */
+    const wd_checkpoint_tensor *(*saved)(const wd_source *self, int64_t *count);
     /* Takes up the state that was saved after `steps` steps of the phase: `json` first, so that
      * `tensors` then has the shapes to load into. WD_BAD_FORMAT: it cannot be the state of that
      * step. */
@@ -66,6 +68,7 @@ wd_status wd_source_begin_step(wd_source *source, int64_t step, double progress,
 void wd_source_fill(wd_source *source, wd_batch *out, int64_t first, int64_t samples);
 wd_status wd_source_save(wd_source *source, json_t **json, const wd_checkpoint_tensor **tensors,
                          int64_t *count, wd_err *err);
+const wd_checkpoint_tensor *wd_source_saved(const wd_source *source, int64_t *count);
 wd_status wd_source_restore(wd_source *source, const json_t *json, int64_t steps, wd_err *err);
 wd_status wd_source_check_finite(const wd_source *source, const wd_optimizer *optimizer,
                                  wd_err *err);

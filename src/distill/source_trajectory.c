@@ -238,6 +238,7 @@ const wd_source_vtable wd_source_trajectory = {
     .begin_step = wd_trajectory_source_begin_step,
     .fill = trajectory_fill,
     .save = wd_trajectory_source_save,
+    .saved = wd_trajectory_source_saved,
     .restore = wd_trajectory_source_restore,
     .check_finite = wd_trajectory_source_check_finite,
     .close = trajectory_close,

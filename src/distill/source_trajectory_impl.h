@@ -130,6 +130,7 @@ void wd_trajectory_source_send_batch(void *context, const int64_t *states, int64
 wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
                                     const wd_checkpoint_tensor **tensors, int64_t *count,
                                     wd_err *err);
+const wd_checkpoint_tensor *wd_trajectory_source_saved(const wd_source *self, int64_t *count);
 wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, int64_t steps,
                                        wd_err *err);
 wd_status wd_trajectory_source_check_finite(const wd_source *self, const wd_optimizer *optimizer,

@@ -72,9 +72,15 @@ wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
         return status;
     }
     *json = object;
-    *tensors = s->saved;
-    *count = WD_TRAJECTORY_SAVED + (t->student_steps ? WD_CHORDS_SAVED : 0);
+    *tensors = wd_trajectory_source_saved(self, count);
     return WD_OK;
+}
+
+const wd_checkpoint_tensor *wd_trajectory_source_saved(const wd_source *self, int64_t *count)
+{
+    const wd_trajectory_source *s = (const wd_trajectory_source *)self;
+    *count = WD_TRAJECTORY_SAVED + (s->options.trajectory.student_steps ? WD_CHORDS_SAVED : 0);
+    return s->saved;
 }
 
 static wd_status differs(wd_err *err, const char *what, double then, double now)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/file_space.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "distill/trainer_impl.h"
@@ -28,8 +29,9 @@ static void agree(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     wd_comm *comm = o->machine.comm;
-    t->words[comm ? comm->rank : 0] = (wd_trainer_word){
-        .elapsed_s = wd_trainer_elapsed_s(t), .stop = o->stop && o->stop(o->stop_context)};
+    t->words[comm ? comm->rank : 0] =
+        (wd_trainer_word){.elapsed_s = wd_trainer_elapsed_s(t),
+                          .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
     if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
     t->elapsed_s = t->words[0].elapsed_s;
     t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;
@@ -71,11 +73,54 @@ static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
     return strcmp(before, t->folder) ? fn(t, err) : status;
 }
 
+/* Warns of a checkpoint for which there was no space. */
+static void say_unsaved(const wd_trainer *t, const wd_err *why)
+{
+    char from[64] = "no earlier one is there to go on from", older[128] = "";
+    const int keep = t->options->keep_checkpoints;
+    const int64_t newest = wd_trainer_newest_checkpoint(t);
+    const char *what = t->ends ? "the run ends without this checkpoint"
+                               : "training goes on, and writes the next checkpoint when it is due";
+    if (newest >= 0) snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
+    if (newest >= 0 && keep > 1)
+        snprintf(older, sizeof older,
+                 "; older ones, which --keep_checkpoints %d keeps, may be removed", keep);
+    wd_log(WD_LOG_WARNING, "%s; %s; %s%s", why->message, what, from, older);
+}
+
+/* Whether rank 0 found no space, as all ranks hear from it. */
+static bool hear_of_space(wd_trainer *t, bool lacks)
+{
+    wd_comm *comm = t->options->machine.comm;
+    t->words[comm ? comm->rank : 0] = (wd_trainer_word){.lacks_space = lacks};
+    if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
+    return t->words[0].lacks_space != 0;
+}
+
+/* Of the rank that writes. A checkpoint that finds no space is a warning: the run goes on with
+ * those that it has, and what it was training is not lost. *lacks = whether that is so. */
+static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tensors,
+                               const json_t *run, bool *lacks, wd_err *err)
+{
+    wd_err why = {0};
+    wd_file_space_watch();
+    const wd_status status =
+        wd_checkpoint_write(t->checkpoints, t->step, tensors, run, t->machine->queue, &why);
+    *lacks = status == WD_IO && wd_file_space_lacked();
+    if (*lacks)
+        say_unsaved(t, &why);
+    else if (status != WD_OK && err)
+        *err = why;
+    return *lacks ? WD_OK : status;
+}
+
 /* All ranks take part; one of them writes. While steps are dropped none is written: what made them
- * so may be what would be saved. The next step that is taken is followed by one. */
+ * so may be what would be saved. The next step that is taken is followed by one. One that finds no
+ * space is missing, and the next one is written when it is due. */
 static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
 {
     wd_status status;
+    bool lacks_space = false;
     wd_checkpoint_tensors tensors;
     json_t *run = NULL;
     WD_TRY(wd_trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
@@ -86,11 +131,10 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
     t->saved_s = t->elapsed_s;
     WD_TRY_OUT(wd_trainer_save_run(run, t->options, &t->phase, wd_trainer_elapsed_s(t), err));
     if (wd_trainer_writes(t))
-        WD_TRY_OUT(
-            wd_checkpoint_write(t->checkpoints, t->step, &tensors, run, t->machine->queue, err));
+        WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
     else
         wd_checkpoint_assist(&tensors, t->machine->queue);
-    t->saved_step = t->step;
+    if (!hear_of_space(t, lacks_space)) t->saved_step = t->step;
 out:
     json_decref(run);
     return status;
@@ -168,6 +212,17 @@ static wd_status check_start(const wd_trainer *t, wd_err *err)
                    first->path, wd_component_name(wd_student_expert(first)));
 }
 
+/* A rank that is asked to stop meanwhile tells the others before the first step. */
+static wd_status begin_student(wd_trainer *t, wd_err *err)
+{
+    wd_err why = {0};
+    const wd_status status = wd_machine_begin(t->machine, &why);
+    t->left_off = status == WD_INTERRUPTED;
+    if (status == WD_OK || t->left_off) return WD_OK;
+    if (err) *err = why;
+    return status;
+}
+
 static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
@@ -183,7 +238,7 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
         WD_TRY(resume(t, err));
     } else {
         wd_student_say_blocks(&o->machine.student, first);
-        WD_TRY(wd_machine_begin(t->machine, err));
+        WD_TRY(begin_student(t, err));
     }
     const wd_status started = check_start(t, err);
     WD_TRY(wd_machine_check_devices(t->machine, err));
@@ -251,7 +306,8 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     if (!t->metrics) WD_TRY(ready_output(t, err));
     WD_TRY(wd_trainer_take_results(t, 1, err));
     watch_other(t);
-    if (is_due(t->step, o->checkpoint_interval) || t->save || t->owed)
+    const bool is_last = o->steps && t->step >= o->steps; /* which finish() saves */
+    if (!is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed))
         WD_TRY(write_in_place(t, write_checkpoint, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
         WD_TRY(draw_sheet_or_warn(t, err));
@@ -292,9 +348,12 @@ static wd_status write_student(wd_trainer *t, wd_err *err)
                              err);
 }
 
-/* A checkpoint, the student's folder, a last sheet. */
+/* A checkpoint, the student's folder, a last sheet. The checkpoint comes first, since a run whose
+ * student then finds no space is resumed from it; without it the student is written all the same.
+ */
 static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
 {
+    t->ends = true;
     if (!is_saved(t)) WD_TRY(write_in_place(t, write_checkpoint, err));
     if (t->not_finite) return wd_trainer_diverged(t, err);
     WD_TRY(wd_trainer_prune(t, err));
@@ -322,13 +381,15 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     const double seconds = wd_trainer_elapsed_s(&t);
     const bool untouched = interrupted && t.step == t.first_step;
     if (!untouched) WD_TRY_OUT(finish(&t, interrupted, err));
-    *out = (wd_trainer_result){.steps = t.step,
-                               .targets = wd_machine_targets(t.machine),
-                               .loss = wd_trainer_mean_loss(&t),
-                               .seconds = seconds,
-                               .interrupted = interrupted,
-                               .untouched = untouched,
-                               .export = export_of(&t)};
+    *out = (wd_trainer_result){
+        .steps = t.step,
+        .targets = wd_machine_targets(t.machine),
+        .loss = wd_trainer_mean_loss(&t),
+        .seconds = seconds,
+        .saved_step = untouched || is_saved(&t) ? t.step : wd_trainer_newest_checkpoint(&t),
+        .interrupted = interrupted,
+        .untouched = untouched,
+        .export = export_of(&t)};
     memcpy(out->folder, t.folder, sizeof out->folder);
 out:
     wd_metrics_close(t.metrics);

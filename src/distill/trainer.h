@@ -50,6 +50,8 @@ typedef struct wd_trainer_result {
     int64_t steps, targets;
     double loss;    /* mean of the last hundred steps since it was resumed; NaN: there were none */
     double seconds; /* of training */
+    int64_t saved_step; /* of the newest checkpoint, where the last ones found no space; else that
+                         * of the last step; -1: there is none */
     bool interrupted;
     bool untouched;           /* interrupted before its first step: it has written nothing */
     char folder[WD_PATH_MAX]; /* where the output folder is now */
@@ -77,8 +79,9 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
  * before it has taken a step: then nothing is written, and what an earlier run left stays. A step
  * that is not finite changes no weight; many in a row end the run with WD_NOT_FINITE, and so does
  * one at its end, or a teacher or a student that is not finite: then no checkpoint is written, and
- * the student's folder stays as it was. Metrics and sheets that cannot be written are a warning.
- * All ranks: they stop after the same step, and rank 0 writes. */
+ * the student's folder stays as it was. Metrics and sheets that cannot be written are a warning,
+ * and so is a checkpoint for which there is no space: the next one is written when it is due. All
+ * ranks: they stop after the same step, and rank 0 writes. */
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 

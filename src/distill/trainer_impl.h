@@ -14,6 +14,7 @@ enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */
 typedef struct wd_trainer_word {
     double elapsed_s;
     int64_t stop;
+    int64_t lacks_space; /* of rank 0, after a checkpoint: there was no space for it */
 } wd_trainer_word;
 
 typedef struct wd_trainer {
@@ -38,6 +39,8 @@ typedef struct wd_trainer {
     int64_t proven_step;    /* of the newest checkpoint that a finite loss followed; -1: of none */
     bool save;              /* the time for one has come, as all ranks have agreed */
     bool owed;              /* one was due, and the last step was dropped */
+    bool left_off;          /* a stop was requested before the student had its first weights */
+    bool ends;              /* the last files of the run are being written */
     bool metrics_warned;    /* that they cannot be written */
     double lr[4];           /* of steps whose results are still on their way, by step modulo 4 */
     int not_finite;         /* steps in a row */
@@ -84,6 +87,9 @@ wd_status wd_trainer_take_results(wd_trainer *t, int leave, wd_err *err);
 
 /* The end of a run whose last steps were dropped. */
 wd_status wd_trainer_diverged(const wd_trainer *t, wd_err *err);
+
+/* The step of the newest checkpoint that this run wrote or went on from; -1: there is none. */
+int64_t wd_trainer_newest_checkpoint(const wd_trainer *t);
 
 /* Removes the checkpoints that are more than those to keep. */
 wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err);

@@ -88,8 +88,7 @@ static wd_status explain(wd_trainer *t, const wd_step_result *result, wd_err *er
     return WD_OK;
 }
 
-/* The step of the newest checkpoint of this run; -1: there is none. */
-static int64_t newest_checkpoint(const wd_trainer *t)
+int64_t wd_trainer_newest_checkpoint(const wd_trainer *t)
 {
     if (t->saved_step >= 0) return t->saved_step;
     return t->options->resume ? t->whole_from : -1;
@@ -105,7 +104,7 @@ wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err)
  * checkpoints before it are removed only now, so that a run that diverges leaves a good one. */
 static wd_status prove(wd_trainer *t, wd_err *err)
 {
-    const int64_t newest = newest_checkpoint(t);
+    const int64_t newest = wd_trainer_newest_checkpoint(t);
     if (t->proven_step == newest) return WD_OK;
     t->proven_step = newest;
     return wd_trainer_prune(t, err);
@@ -122,7 +121,7 @@ static wd_status take_result(wd_trainer *t, wd_err *err)
     t->not_finite = finite ? 0 : t->not_finite + 1;
     if (finite) {
         t->loss[t->losses++ % WD_TRAINER_LOSSES] = result.loss;
-        return result.step >= newest_checkpoint(t) ? prove(t, err) : WD_OK;
+        return result.step >= wd_trainer_newest_checkpoint(t) ? prove(t, err) : WD_OK;
     }
     if (t->not_finite == 1) WD_TRY(explain(t, &result, err));
     return t->not_finite < NOT_FINITE_MAX ? WD_OK : wd_trainer_diverged(t, err);

@@ -20,6 +20,7 @@
 #define XXH_STATIC_LINKING_ONLY /* declares the state's size, so that wd_alloc can allocate it */
 #include <xxhash.h>
 
+#include "core/file_space.h"
 #include "core/memory.h"
 
 enum { CHUNK_BYTES = 1 << 20, FOLDERS_OPEN_MAX = 16, DAY_S = 24 * 60 * 60, ATTEMPTS = 100 };
@@ -30,6 +31,7 @@ static const char temporary_suffix[] = ".tmp";
 static wd_status refuse(wd_err *err, const char *path, const char *verb)
 {
     int code = errno;
+    wd_file_space_note(code);
     wd_status status = code == ENOENT || code == ENOTDIR ? WD_NOT_FOUND : WD_IO;
     const char *hint = "";
     if (code == ENOSPC || code == EDQUOT) hint = "; free some space or choose another folder";

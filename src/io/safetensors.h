@@ -123,6 +123,9 @@ wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
 wd_status wd_safetensors_create_unnamed(wd_safetensors_writer **out, const char *path,
                                         const wd_safetensors_item *items, int64_t count,
                                         const char *const *metadata, wd_err *err);
+/* *bytes = the size of the file that wd_safetensors_create makes of the same arguments. */
+wd_status wd_safetensors_file_size(uint64_t *bytes, const wd_safetensors_item *items, int64_t count,
+                                   const char *const *metadata, wd_err *err);
 /* Appends the next bytes of the data section; calls need not match tensors. */
 wd_status wd_safetensors_put(wd_safetensors_writer *writer, const void *data, size_t bytes,
                              wd_err *err);

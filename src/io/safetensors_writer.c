@@ -30,6 +30,7 @@ struct wd_safetensors_writer {
 
 static wd_status refuse(const wd_safetensors_writer *w, wd_err *err)
 {
+    wd_file_space_note(errno);
     const char *hint =
         errno == ENOSPC || errno == EDQUOT ? "; free some space or choose another folder" : "";
     return wd_fail(err, WD_IO, "%s: cannot be written (%" PRIu64 " bytes of data): %s%s", w->path,
@@ -144,6 +145,18 @@ wd_status wd_safetensors_begin(wd_safetensors_writer **out, const char *path,
 out:
     wd_safetensors_abandon(w);
     return status;
+}
+
+wd_status wd_safetensors_file_size(uint64_t *bytes, const wd_safetensors_item *items, int64_t count,
+                                   const char *const *metadata, wd_err *err)
+{
+    char *header = NULL;
+    size_t length;
+    uint64_t data;
+    WD_TRY(make_header(&header, &length, &data, "a file's size", items, count, metadata, err));
+    wd_free(header);
+    *bytes = length + data;
+    return WD_OK;
 }
 
 static wd_status create(wd_safetensors_writer **out, const char *path, wd_safetensors_while named,

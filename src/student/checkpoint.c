@@ -106,12 +106,19 @@ static wd_status put_tensor(wd_safetensors_writer *writer, const wd_tensor *tens
     return WD_OK;
 }
 
-void wd_checkpoint_assist(const wd_checkpoint_tensors *tensors, wd_queue *queue)
+/* Brings the networks' buffers together, but for the first `done` of them. */
+static void collect_from(const wd_checkpoint_tensors *tensors, int done, wd_queue *queue)
 {
+    int n = 0;
     for (int k = 0; k < tensors->networks; k++)
         for (int part = 0; part < PARTS; part++)
-            if (tensors->params[k]->buffer[parts[part].buffer])
+            if (tensors->params[k]->buffer[parts[part].buffer] && n++ >= done)
                 wd_params_collect(tensors->params[k], parts[part].buffer, queue);
+}
+
+void wd_checkpoint_assist(const wd_checkpoint_tensors *tensors, wd_queue *queue)
+{
+    collect_from(tensors, 0, queue);
 }
 
 static int64_t tensors_max(const wd_checkpoint_tensors *tensors)
@@ -127,30 +134,78 @@ size_t wd_checkpoint_write_bytes(const wd_checkpoint_tensors *tensors)
     return STAGING_BYTES + WD_SAFETENSORS_BUFFER_BYTES + (size_t)tensors_max(tensors) * each;
 }
 
+/* The lists of a file's tensors: *count of each. The caller frees both with wd_free, also after a
+ * failure. */
+static wd_status list_file(stored **list, wd_safetensors_item **items, int64_t *count,
+                           const wd_checkpoint_tensors *tensors, wd_err *err)
+{
+    const size_t most = (size_t)tensors_max(tensors);
+    WD_TRY(wd_alloc((void **)list, most, sizeof **list, "checkpoint", err));
+    WD_TRY(wd_alloc((void **)items, most, sizeof **items, "checkpoint", err));
+    *count = list_tensors(*list, tensors);
+    for (int64_t i = 0; i < *count; i++) {
+        const stored *s = &(*list)[i];
+        (*items)[i] = (wd_safetensors_item){
+            .name = s->name, .dtype = s->tensor.dtype, .ndim = s->tensor.ndim};
+        memcpy((*items)[i].dim, s->tensor.dim, sizeof s->tensor.dim);
+    }
+    return WD_OK;
+}
+
+/* Where the bytes of a stored tensor are counted. */
+static uint64_t *count_of(wd_checkpoint_space *space, const stored *s)
+{
+    if (!s->params) return &space->other;
+    if (!(s->params->kinds & WD_PARAMS_TRAINED)) return &space->snapshot;
+    switch (parts[s->part].buffer) {
+    case WD_PARAMS_P:
+        return &space->weights;
+    case WD_PARAMS_EMA:
+        return &space->ema;
+    default:
+        return &space->moments;
+    }
+}
+
+wd_status wd_checkpoint_space_of(wd_checkpoint_space *out, const wd_checkpoint_tensors *tensors,
+                                 wd_err *err)
+{
+    wd_safetensors_item *items = NULL;
+    stored *list = NULL;
+    int64_t count = 0;
+    wd_checkpoint_space space = {0};
+    wd_status status;
+    WD_TRY_OUT(list_file(&list, &items, &count, tensors, err));
+    for (int64_t i = 0; i < count; i++)
+        *count_of(&space, &list[i]) += wd_tensor_bytes(&list[i].tensor);
+    WD_TRY_OUT(wd_safetensors_file_size(&space.file, items, count, NULL, err));
+    *out = space;
+out:
+    wd_free(items);
+    wd_free(list);
+    return status;
+}
+
+/* *collected = how many of the networks' buffers it has brought together, whatever it returns. */
 static wd_status write_tensors(const char *path, const wd_checkpoint_tensors *tensors,
-                               wd_queue *queue, wd_err *err)
+                               int *collected, wd_queue *queue, wd_err *err)
 {
     wd_safetensors_writer *writer = NULL;
     wd_safetensors_item *items = NULL;
     stored *list = NULL;
     char *staging = NULL;
     wd_status status = WD_OK;
-    const int64_t count_max = tensors_max(tensors);
-    int64_t count;
-    WD_TRY_OUT(wd_alloc((void **)&list, (size_t)count_max, sizeof *list, "checkpoint", err));
-    WD_TRY_OUT(wd_alloc((void **)&items, (size_t)count_max, sizeof *items, "checkpoint", err));
+    int64_t count = 0;
+    WD_TRY_OUT(list_file(&list, &items, &count, tensors, err));
     WD_TRY_OUT(wd_alloc((void **)&staging, STAGING_BYTES, 1, "checkpoint staging", err));
-    count = list_tensors(list, tensors);
-    for (int64_t i = 0; i < count; i++) {
-        const wd_tensor *t = &list[i].tensor;
-        items[i] = (wd_safetensors_item){.name = list[i].name, .dtype = t->dtype, .ndim = t->ndim};
-        memcpy(items[i].dim, t->dim, sizeof items[i].dim);
-    }
     WD_TRY_OUT(wd_safetensors_create(&writer, path, items, count, NULL, err));
     for (int64_t i = 0; i < count; i++) {
         const wd_params *params = list[i].params;
-        if (params && (i == 0 || params != list[i - 1].params || list[i].part != list[i - 1].part))
+        if (params &&
+            (i == 0 || params != list[i - 1].params || list[i].part != list[i - 1].part)) {
             wd_params_collect(params, parts[list[i].part].buffer, queue);
+            (*collected)++;
+        }
         WD_TRY_OUT(put_tensor(writer, &list[i].tensor, staging, queue, err));
     }
     status = wd_safetensors_finish(writer, err);
@@ -195,20 +250,23 @@ wd_status wd_checkpoint_write(const char *folder, int64_t step,
 {
     char path[WD_PATH_MAX], fresh[WD_PATH_MAX], state[WD_PATH_MAX];
     wd_status status;
-    WD_TRY(wd_checkpoint_folder_path(path, folder, "", step, err));
-    WD_TRY(wd_checkpoint_folder_path(fresh, folder, WD_CHECKPOINT_UNFINISHED, step, err));
-    WD_TRY(wd_path_join(state, fresh, state_name, err));
-    WD_TRY(wd_folder_make(folder, err));
-    WD_TRY(wd_checkpoint_folder_tidy(folder, err));
-    WD_TRY(wd_folder_make(fresh, err));
-    WD_TRY_OUT(write_tensors(state, tensors, queue, err));
+    int collected = 0;
+    *fresh = 0;
+    WD_TRY_OUT(wd_checkpoint_folder_path(path, folder, "", step, err));
+    WD_TRY_OUT(wd_folder_make(folder, err));
+    WD_TRY_OUT(wd_checkpoint_folder_tidy(folder, err));
+    WD_TRY_OUT(wd_checkpoint_folder_path(fresh, folder, WD_CHECKPOINT_UNFINISHED, step, err));
+    WD_TRY_OUT(wd_path_join(state, fresh, state_name, err));
+    WD_TRY_OUT(wd_folder_make(fresh, err));
+    WD_TRY_OUT(write_tensors(state, tensors, &collected, queue, err));
     WD_TRY_OUT(write_state(fresh, step, run, err));
     WD_TRY_OUT(write_sums(fresh, err));
     WD_TRY_OUT(wd_folder_sync(fresh, err));
     WD_TRY_OUT(wd_folder_swap_in(path, fresh, err));
 out:
+    collect_from(tensors, collected, queue);
     if (status != WD_OK) {
-        wd_folder_remove(fresh, NULL); /* what remains is removed by the next write */
+        if (*fresh) wd_folder_remove(fresh, NULL); /* what remains is removed by the next write */
         wd_fail_in(err, "checkpoint of step %" PRId64, step);
     }
     return status;

@@ -34,7 +34,8 @@ typedef struct wd_checkpoint_tensors {
 
 /* Writes the checkpoint of `step` in `folder` (made if missing), replacing one of the same step.
  * `run`: a JSON object of the caller's, borrowed. Waits for the queue. Gradients are lost where
- * params are shared. */
+ * params are shared. A write that fails leaves nothing behind, and earlier checkpoints as they
+ * were; ranks that assist it have then done all of their part, too. */
 wd_status wd_checkpoint_write(const char *folder, int64_t step,
                               const wd_checkpoint_tensors *tensors, const json_t *run,
                               wd_queue *queue, wd_err *err);
@@ -48,6 +49,22 @@ size_t wd_checkpoint_write_bytes(const wd_checkpoint_tensors *tensors);
 
 /* out = a hash of the checkpoint in folder `path`, made of its list of hashes alone. */
 wd_status wd_checkpoint_hash(char out[33], const char *path, wd_err *err);
+
+/* What a checkpoint takes on disk, in bytes. */
+typedef struct wd_checkpoint_space {
+    uint64_t weights, moments, ema; /* of networks that are trained */
+    uint64_t snapshot;              /* of a network that is not: copies of weights */
+    uint64_t other;                 /* the caller's other tensors */
+    uint64_t file;                  /* state.safetensors: all of these, and its header */
+} wd_checkpoint_space;
+
+/* The other files of a checkpoint, state.json and the hashes, are no longer than this beside the
+ * caller's texts in state.json. */
+enum { WD_CHECKPOINT_REST_BYTES = 16 << 10 };
+
+/* *out = that of a checkpoint of these tensors, whose addresses are not used. */
+wd_status wd_checkpoint_space_of(wd_checkpoint_space *out, const wd_checkpoint_tensors *tensors,
+                                 wd_err *err);
 
 typedef struct wd_checkpoint {
     int64_t step;

@@ -52,6 +52,17 @@ out:
     return status;
 }
 
+wd_status wd_checkpoint_list_count(int *out, const char *folder, int64_t end, wd_err *err)
+{
+    wd_folder_list list;
+    WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
+    *out = 0;
+    for (int i = 0; i < list.count; i++)
+        *out += wd_checkpoint_folder_step(list.entry[i]->d_name) < end;
+    wd_folder_list_close(&list);
+    return WD_OK;
+}
+
 /* ---- the newest ---- */
 
 /* Names of damaged checkpoints, as far as there is room. */

@@ -9,6 +9,9 @@
  * since one cannot be read. */
 wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err);
 
+/* *out = how many checkpoints of steps before `end` are in `folder`, by their names. */
+wd_status wd_checkpoint_list_count(int *out, const char *folder, int64_t end, wd_err *err);
+
 /* Opens the newest checkpoint in `folder` that is whole; the log warns of damaged ones that were
  * passed over. WD_NOT_FOUND: there is none at all. WD_BAD_FORMAT: all of them are damaged; the
  * message has their names. WD_IO: one cannot be read at this time, which does not mean that it is

@@ -11,6 +11,8 @@
 #include "core/memory.h"
 #include "io/json.h"
 #include "wan/convert.h"
+#include "wan/convert_lines.h"
+#include "wan/dit_table.h"
 #include "wan/schedule.h"
 #include "wan/workflow.h"
 
@@ -201,4 +203,32 @@ wd_status wd_student_write_forms(const char *folder, const wd_student_forms *for
 out:
     wd_free(student);
     return status;
+}
+
+/* Bytes of a tensor in a form, with its entry in the header. */
+static uint64_t form_bytes(const wd_tensor_spec *spec, wd_student_form form)
+{
+    enum { ENTRY_BYTES = 512 }; /* name, dtype, shape, offsets, alignment */
+    const bool is_gguf = form == WD_STUDENT_GGUF;
+    const wd_dtype dtype = (is_gguf ? wd_convert_gguf_dtype : wd_convert_safetensors_dtype)(
+        spec, WD_F32, known[form].dtype);
+    int64_t count = 1;
+    for (int i = 0; i < spec->ndim; i++) count *= spec->dim[i];
+    return wd_dtype_size(dtype, count) + ENTRY_BYTES;
+}
+
+wd_status wd_student_forms_size(uint64_t *bytes, const wd_student_forms *forms,
+                                const wd_dit_config *student, wd_err *err)
+{
+    enum { REST_BYTES = 256 << 10 }; /* workflow, configuration */
+    wd_tensor_table table;
+    WD_TRY(wd_dit_table_open(&table, student, err));
+    *bytes = 0;
+    for (int form = 0; form < WD_STUDENT_FORMS; form++) {
+        if (!forms->has[form]) continue;
+        *bytes += REST_BYTES;
+        for (int64_t i = 0; i < table.count; i++) *bytes += form_bytes(&table.spec[i], form);
+    }
+    wd_dit_table_close(&table);
+    return WD_OK;
 }

@@ -48,6 +48,10 @@ wd_status wd_student_check_forms(const char *folder, const wd_student_forms *for
 wd_status wd_student_write_forms(const char *folder, const wd_student_forms *forms,
                                  const wd_export_options *options, wd_err *err);
 
+/* *bytes = at most what the forms of a student of this configuration take. */
+wd_status wd_student_forms_size(uint64_t *bytes, const wd_student_forms *forms,
+                                const wd_dit_config *student, wd_err *err);
+
 /* Removes the forms of an earlier student from its folder, before a newer one comes there: else
  * they would lie beside a student that they are not of. What else is in comfyui/ or gguf/ stays. */
 wd_status wd_student_remove_forms(const char *folder, wd_err *err);

@@ -42,6 +42,8 @@ typedef struct job {
     const char *model; /* folder that symbolic links must not leave */
     char from[WD_PATH_MAX];
     wd_export_components how;
+    uint64_t *bytes; /* where files are counted that would be written on `device`; NULL: nowhere */
+    dev_t device;
 } job;
 
 /* ---- where a file may lie ---- */
@@ -109,11 +111,22 @@ static wd_status take_weights(const char *to, const char *source, wd_export_comp
     return WD_OK;
 }
 
+/* Adds the file that take_file would write; a link takes no space. */
+static void count_file(const job *j, const char *source, bool is_weights)
+{
+    struct stat info;
+    if (stat(source, &info)) return;
+    const bool links = is_weights && j->how == WD_EXPORT_LINK &&
+                       (info.st_dev == j->device || info.st_size >= COPIED_BYTES_MAX);
+    if (!links) *j->bytes += (uint64_t)info.st_size;
+}
+
 static wd_status take_file(const job *j, const char *name, bool is_weights, wd_err *err)
 {
     char path[WD_PATH_MAX], target[WD_PATH_MAX], source[PATH_MAX];
     WD_TRY(wd_path_join(path, j->from, name, err));
     WD_TRY(find_source(source, path, j->model, err));
+    if (j->bytes) count_file(j, source, is_weights);
     if (!j->to) return WD_OK;
     WD_TRY(wd_path_join(target, j->to, name, err));
     if (is_weights) return take_weights(target, source, j->how, err);
@@ -141,6 +154,7 @@ static wd_status make_tokenizer(const job *j, wd_err *err)
     json_t *config = NULL;
     WD_TRY(wd_pipeline_spiece(&model, &bytes, j->teacher, err));
     wd_status status = WD_OK;
+    if (j->bytes) *j->bytes += bytes;
     if (j->to) {
         WD_TRY_OUT(wd_path_join(path, j->to, "spiece.model", err));
         WD_TRY_OUT(wd_file_write(path, model, bytes, err));
@@ -154,10 +168,27 @@ out:
     return status;
 }
 
+/* Adds the weights of a component that wd_convert_component would write. */
+static wd_status count_weights(const job *j, wd_component component, wd_err *err)
+{
+    wd_safetensors *weights;
+    WD_TRY(wd_pipeline_open_weights(&weights, j->teacher, component, err));
+    for (int64_t i = 0; i < wd_safetensors_count(weights); i++) {
+        const wd_safetensors_entry *entry = wd_safetensors_at(weights, i);
+        const wd_dtype dtype = entry->tensor.dtype;
+        const size_t bytes = wd_tensor_bytes(&entry->tensor);
+        const bool widens = wd_dtype_is_quantised(dtype); /* to bfloat16, or to F32 */
+        *j->bytes += widens ? (uint64_t)wd_tensor_count(&entry->tensor) * sizeof(float) : bytes;
+    }
+    wd_safetensors_close(weights);
+    return WD_OK;
+}
+
 /* A component that is a single file is written as diffusers has it: no link can rename tensors. */
 static wd_status make_component(const job *j, wd_component component, wd_err *err)
 {
     if (component == WD_COMPONENT_TOKENIZER) return make_tokenizer(j, err);
+    if (j->bytes) return count_weights(j, component, err);
     if (!j->to) return wd_pipeline_check_weights(j->teacher, component, err);
     return wd_convert_component(j->to, j->teacher, component, err);
 }
@@ -181,6 +212,16 @@ wd_status wd_components_check(const wd_pipeline *teacher, wd_err *err)
 {
     job j = {.teacher = teacher};
     for (int i = 0; i < TAKEN; i++) WD_TRY(take_component(&j, i, err));
+    return WD_OK;
+}
+
+wd_status wd_components_size(uint64_t *bytes, const wd_pipeline *teacher, wd_export_components how,
+                             dev_t device, wd_err *err)
+{
+    uint64_t sum = 0;
+    job j = {.teacher = teacher, .how = how, .bytes = &sum, .device = device};
+    for (int i = 0; i < TAKEN; i++) WD_TRY(take_component(&j, i, err));
+    *bytes = sum;
     return WD_OK;
 }
 

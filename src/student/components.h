@@ -6,6 +6,8 @@
 #ifndef WD_STUDENT_COMPONENTS_H
 #define WD_STUDENT_COMPONENTS_H
 
+#include <sys/types.h>
+
 #include "wan/pipeline.h"
 
 /* How the weights get into the student's folder. LINK: hard links, which take no space and stay
@@ -18,6 +20,12 @@ typedef enum wd_export_components { WD_EXPORT_LINK, WD_EXPORT_COPY } wd_export_c
 /* Checks, without writing anything, that all that wd_components_take takes is there: weights are
  * opened and compared with their configuration, symbolic links are followed. */
 wd_status wd_components_check(const wd_pipeline *teacher, wd_err *err);
+
+/* *bytes = what wd_components_take would write on the file system `device` (st_dev): files that are
+ * copied, and weights of single files, which are converted. Of quantised weights it is an upper
+ * bound. */
+wd_status wd_components_size(uint64_t *bytes, const wd_pipeline *teacher, wd_export_components how,
+                             dev_t device, wd_err *err);
 
 /* Writes the three components' folders into the folder `to`, which exists. */
 wd_status wd_components_take(const char *to, const wd_pipeline *teacher, wd_export_components how,

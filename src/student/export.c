@@ -51,23 +51,22 @@ typedef struct shards {
     uint64_t bytes_total;
 } shards;
 
-static size_t stored_bytes(const wd_params *params, int64_t line, wd_dtype dtype)
+static size_t stored_bytes(const wd_tensor_spec *spec, wd_dtype dtype)
 {
-    wd_tensor tensor = wd_params_tensor(params, WD_PARAMS_P, line);
-    return (size_t)wd_tensor_count(&tensor) *
-           wd_dtype_bytes(wd_spec_dtype(&params->table.spec[line], dtype));
+    size_t count = 1;
+    for (int i = 0; i < spec->ndim; i++) count *= (size_t)spec->dim[i];
+    return count * wd_dtype_bytes(wd_spec_dtype(spec, dtype));
 }
 
-static wd_status cut_shards(shards *out, const wd_params *params, const wd_export_options *options,
-                            wd_err *err)
+static wd_status cut_shards(shards *out, const wd_tensor_table *table,
+                            const wd_export_options *options, wd_err *err)
 {
     *out = (shards){0};
-    WD_TRY(wd_alloc((void **)&out->shard, (size_t)params->table.count, sizeof *out->shard, "shards",
-                    err));
+    WD_TRY(wd_alloc((void **)&out->shard, (size_t)table->count, sizeof *out->shard, "shards", err));
     uint64_t filled = 0;
     out->count = 1;
-    for (int64_t line = 0; line < params->table.count; line++) {
-        size_t bytes = stored_bytes(params, line, options->dtype);
+    for (int64_t line = 0; line < table->count; line++) {
+        size_t bytes = stored_bytes(&table->spec[line], options->dtype);
         if (filled && filled + bytes > options->shard_bytes_max) {
             out->count++;
             filled = 0;
@@ -78,6 +77,23 @@ static wd_status cut_shards(shards *out, const wd_params *params, const wd_expor
     }
     return WD_OK;
 }
+
+/* The tensors of a shard, in the order of the file. Returns how many. */
+static int64_t list_shard(wd_safetensors_item *items, const wd_tensor_table *table,
+                          const shards *cut, int shard, const wd_export_options *options)
+{
+    int64_t n = 0;
+    for (int64_t line = 0; line < table->count; line++) {
+        const wd_tensor_spec *spec = &table->spec[line];
+        if (cut->shard[line] != shard) continue;
+        items[n] = (wd_safetensors_item){
+            .name = spec->name, .dtype = wd_spec_dtype(spec, options->dtype), .ndim = spec->ndim};
+        memcpy(items[n++].dim, spec->dim, sizeof spec->dim);
+    }
+    return n;
+}
+
+static const char *const shard_metadata[] = {"format", "pt", NULL};
 
 static void shard_name(char out[64], const shards *cut, int shard)
 {
@@ -122,23 +138,15 @@ static wd_status write_shard(const char *folder, const wd_params *params, const 
                              int shard, const wd_export_options *options, float *staging,
                              wd_queue *queue, wd_err *err)
 {
-    static const char *const metadata[] = {"format", "pt", NULL};
     char name[64], path[WD_PATH_MAX];
     wd_safetensors_writer *writer = NULL;
     wd_safetensors_item *items = NULL;
     wd_status status = WD_OK;
-    int64_t n = 0;
     shard_name(name, cut, shard);
     WD_TRY(wd_path_join(path, folder, name, err));
     WD_TRY(wd_alloc((void **)&items, (size_t)params->table.count, sizeof *items, "shard", err));
-    for (int64_t line = 0; line < params->table.count; line++) {
-        const wd_tensor_spec *spec = &params->table.spec[line];
-        if (cut->shard[line] != shard) continue;
-        items[n] = (wd_safetensors_item){
-            .name = spec->name, .dtype = wd_spec_dtype(spec, options->dtype), .ndim = spec->ndim};
-        memcpy(items[n++].dim, spec->dim, sizeof spec->dim);
-    }
-    WD_TRY_OUT(wd_safetensors_create(&writer, path, items, n, metadata, err));
+    const int64_t n = list_shard(items, &params->table, cut, shard, options);
+    WD_TRY_OUT(wd_safetensors_create(&writer, path, items, n, shard_metadata, err));
     for (int64_t line = 0; line < params->table.count; line++) {
         if (cut->shard[line] != shard) continue;
         WD_TRY_OUT(put_tensor(writer, params, line, options, staging, queue, err));
@@ -194,7 +202,7 @@ static wd_status write_transformer(const char *folder, const wd_params *params,
     wd_status status = WD_OK;
     WD_TRY_OUT(wd_folder_make(folder, err));
     WD_TRY_OUT(wd_alloc((void **)&staging, STAGING_FLOATS, sizeof *staging, "export staging", err));
-    WD_TRY_OUT(cut_shards(&cut, params, options, err));
+    WD_TRY_OUT(cut_shards(&cut, &params->table, options, err));
     WD_TRY_OUT(write_config(folder, params, options, err));
     for (int shard = 0; shard < cut.count; shard++) {
         WD_TRY_OUT(write_shard(folder, params, &cut, shard, options, staging, queue, err));
@@ -204,6 +212,30 @@ static wd_status write_transformer(const char *folder, const wd_params *params,
 out:
     wd_free(cut.shard);
     wd_free(staging);
+    return status;
+}
+
+wd_status wd_export_weights_size(uint64_t *bytes, const wd_dit_config *config,
+                                 const wd_export_options *options, wd_err *err)
+{
+    shards cut = {0};
+    wd_tensor_table table = {0};
+    wd_safetensors_item *items = NULL;
+    uint64_t sum = 0, file;
+    wd_status status;
+    WD_TRY_OUT(wd_dit_table_open(&table, config, err));
+    WD_TRY_OUT(cut_shards(&cut, &table, options, err));
+    WD_TRY_OUT(wd_alloc((void **)&items, (size_t)table.count, sizeof *items, "shard", err));
+    for (int shard = 0; shard < cut.count; shard++) {
+        const int64_t n = list_shard(items, &table, &cut, shard, options);
+        WD_TRY_OUT(wd_safetensors_file_size(&file, items, n, shard_metadata, err));
+        sum += file;
+    }
+    *bytes = sum;
+out:
+    wd_free(items);
+    wd_free(cut.shard);
+    wd_dit_table_close(&table);
     return status;
 }
 

@@ -30,6 +30,13 @@ wd_status wd_export_student(const char *output, const wd_params *params, const w
  * damaged that the student's folder gets. */
 wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err *err);
 
+/* *bytes = the size of the files of weights that a student of this configuration is written to. */
+wd_status wd_export_weights_size(uint64_t *bytes, const wd_dit_config *config,
+                                 const wd_export_options *options, wd_err *err);
+
+/* The student's other files, without those of wd_components_take, are no longer than this. */
+enum { WD_EXPORT_REST_BYTES = 1 << 20 };
+
 /* Whether the pipeline in `folder` is a student that wd_export_student wrote: it is sampled with
  * guidance 1. Fails only for want of memory. */
 wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err);

@@ -131,6 +131,13 @@ static const role *role_of(const wd_dit_config *c, int stage, int slot)
     return stage == wd_dit_stages(c) - 1 ? &head_roles[slot] : &block_roles[slot];
 }
 
+/* A teacher is read for a minute where its files are on a slow disk. */
+static wd_status check_stop(wd_err *err)
+{
+    if (!wd_stop_requested()) return WD_OK;
+    return wd_fail(err, WD_INTERRUPTED, "stopped on request before the student had its weights");
+}
+
 static wd_status teacher_tensor(wd_tensor *out, const transfer *t, int stage, int slot, wd_err *err)
 {
     int64_t line = wd_dit_stage_first(t->from, stage) + slot;
@@ -147,6 +154,7 @@ static wd_status add_norms(double *by_row, double *by_col, transfer *t, int stag
     WD_TRY(teacher_tensor(&tensor, t, stage, slot, err));
     int64_t rows = tensor.dim[0], cols = wd_tensor_count(&tensor) / rows;
     for (int64_t r = 0; r < rows; r++) {
+        WD_TRY(check_stop(err));
         wd_tensor_values(t->row, &tensor, r * cols, cols);
         double sum = 0;
         for (int64_t c = 0; c < cols; c++) {
@@ -280,6 +288,7 @@ static wd_status copy_tensor(transfer *t, int to_stage, int from_stage, int slot
     int64_t piece = STAGING_FLOATS / to_cols > 0 ? STAGING_FLOATS / to_cols : 1;
     for (int64_t first = 0; first < rows; first += piece) {
         int64_t end = first + piece < rows ? first + piece : rows;
+        WD_TRY(check_stop(err));
         for (int64_t r = first; r < end; r++) {
             int64_t in_set = keep_row ? keep_row[r % to_set] : r % to_set;
             float *out = t->staging + (r - first) * to_cols;
@@ -348,6 +357,18 @@ static wd_status allocate(transfer *t, wd_err *err)
     return wd_alloc((void **)&t->staging, (size_t)longest, sizeof(float), "staging memory", err);
 }
 
+static wd_status copy_all(transfer *t, const int64_t *chosen, wd_err *err)
+{
+    WD_TRY(choose_shared(t, chosen, err));
+    WD_TRY(copy_stage(t, 0, 0, err));
+    for (int64_t i = 0; i < t->to->layers; i++) {
+        int from_stage = 1 + (int)chosen[i];
+        WD_TRY(choose_in_block(t, from_stage, err));
+        WD_TRY(copy_stage(t, 1 + (int)i, from_stage, err));
+    }
+    return copy_stage(t, wd_dit_stages(t->to) - 1, wd_dit_stages(t->from) - 1, err);
+}
+
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
                           wd_queue *queue, wd_err *err)
 {
@@ -364,14 +385,8 @@ wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_comp
     t.set = set;
     WD_TRY_OUT(wd_dit_table_open(&t.table, t.from, err));
     WD_TRY_OUT(allocate(&t, err));
-    WD_TRY_OUT(choose_shared(&t, chosen, err));
-    WD_TRY_OUT(copy_stage(&t, 0, 0, err));
-    for (int64_t i = 0; i < to->layers; i++) {
-        int from_stage = 1 + (int)chosen[i];
-        WD_TRY_OUT(choose_in_block(&t, from_stage, err));
-        WD_TRY_OUT(copy_stage(&t, 1 + (int)i, from_stage, err));
-    }
-    WD_TRY_OUT(copy_stage(&t, wd_dit_stages(to) - 1, wd_dit_stages(t.from) - 1, err));
+    status = copy_all(&t, chosen, err);
+    if (status != WD_OK && status != WD_INTERRUPTED) goto out;
     wd_params_take(params, WD_PARAMS_P, queue);
     wd_params_show(params, WD_PARAMS_P, queue);
     wd_queue_wait(queue);

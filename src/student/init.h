@@ -22,7 +22,9 @@ wd_component wd_student_expert(const wd_pipeline *teacher);
 
 /* Fills `p` (and the compute copy) from the component's weights, of the blocks that
  * wd_student_choose_blocks names; the configuration must pass wd_student_config_check. Returns when
- * the copies are done. Of shared params: all ranks. */
+ * the copies are done. WD_INTERRUPTED: a stop was requested, and the weights are not whole. Of
+ * shared params: all ranks, of which each may return that alone, having done its part of what they
+ * do together. */
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
                           wd_queue *queue, wd_err *err);
 

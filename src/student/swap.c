@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/file_space.h"
 #include "io/file.h"
 
 wd_status wd_folder_sync(const char *path, wd_err *err)
@@ -17,6 +18,7 @@ wd_status wd_folder_sync(const char *path, wd_err *err)
     int cause = errno;
     if (folder >= 0) close(folder);
     if (!failed) return WD_OK;
+    wd_file_space_note(cause);
     return wd_fail(err, WD_IO, "%s: cannot be written to disk: %s", path, strerror(cause));
 }
 
@@ -76,6 +78,7 @@ wd_status wd_folder_swap_in(const char *path, const char *fresh, wd_err *err)
     else if (errno == ENOSYS || errno == EINVAL)
         failed = swap_in_two_steps(path, fresh, aside);
     if (failed) {
+        wd_file_space_note(errno);
         return wd_fail(err, WD_IO, "%s: cannot be put in place from %s: %s", path, fresh,
                        strerror(errno));
     }

@@ -44,6 +44,25 @@ static wd_status open_part(wd_residency *r, wd_residency_part_options like, int 
     return WD_OK;
 }
 
+static bool is_dry(wd_queue *const *queues, int devices)
+{
+    for (int d = 0; d < devices; d++)
+        if (queues[d]) return wd_device_is_dry(wd_queue_device(queues[d]));
+    return false;
+}
+
+/* A job that is to stop has not loaded all weights. All ranks leave off if one of them does. */
+static wd_status check_stop(wd_comm *comm, bool dry, wd_err *err)
+{
+    const int ranks = comm ? comm->ranks : 1, own = comm ? comm->rank : 0;
+    bool stops[ranks], any = false;
+    stops[own] = !dry && wd_stop_requested();
+    if (comm) wd_comm_tell(comm, stops, sizeof *stops);
+    for (int i = 0; i < ranks; i++) any |= stops[i];
+    if (!any) return WD_OK;
+    return wd_fail(err, WD_INTERRUPTED, "stopped on request while weights were being loaded");
+}
+
 static wd_status open_all(wd_residency **out, const wd_placement *placement,
                           const wd_residency_part_options *like, wd_queue *const *queues,
                           wd_err *err)
@@ -56,6 +75,7 @@ static wd_status open_all(wd_residency **out, const wd_placement *placement,
     for (int d = 0; d < devices; d++)
         for (int h = 0; h < WD_HOMES; h++)
             WD_TRY_OUT(open_part(r, *like, d, (wd_home)h, queues, err));
+    WD_TRY_OUT(check_stop(like->sharers, is_dry(queues, placement->devices), err));
     *out = r;
 out:
     if (status != WD_OK) wd_residency_close(r);

@@ -35,7 +35,9 @@ const wd_residency_info *wd_residency_info_of(const wd_residency *residency);
  * `pipeline` is borrowed during the call. `queues`: a queue of each of the rank's devices,
  * borrowed; those that the placement does not use may be NULL. `processor`: a queue of the
  * processor, used during the call; NULL where no stage is in host memory. `comm`: the ranks of the
- * job, borrowed, which must all call it; NULL: there is one rank. */
+ * job, borrowed, which must all call it; NULL: there is one rank. WD_INTERRUPTED, on all ranks: a
+ * stop was requested of one of them meanwhile (wd_request_stop); at most some tens of megabytes are
+ * brought after that. */
 wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
                                    const wd_placement *placement, wd_dtype storage,
                                    wd_queue *const *queues, wd_queue *processor, wd_comm *comm,

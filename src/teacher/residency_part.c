@@ -113,6 +113,13 @@ void wd_residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *s)
     wd_event_record(s->arrived, r->copies);
 }
 
+/* Whether weights are loaded for nothing, since the job is to stop. The residency that is opened
+ * then has not all of them, and must not be used; ranks take part in all that they do together. */
+static bool leaves_off(const wd_residency_part *r)
+{
+    return !r->dry && wd_stop_requested();
+}
+
 /* Fills a block from the file. At no time more than one stage is being converted. Memory that the
  * processor reads is converted where it is mapped, unless it is not aligned there. */
 static wd_status fill(const wd_residency_part *r, const wd_stage_layout *layout, void *block,
@@ -121,11 +128,13 @@ static wd_status fill(const wd_residency_part *r, const wd_stage_layout *layout,
     const bool on_device = r->home == WD_HOME_DEVICE && !r->reads_host;
     void *staging = NULL;
     wd_dit_stage view;
+    wd_stage_layout pieces = *layout;
+    pieces.may_stop = !r->dry;
     if (on_device && layout->size.casting)
         WD_TRY(wd_device_alloc(&staging, r->device, layout->size.casting, CONVERTED, err));
     else if (layout->unaligned)
         WD_TRY(wd_alloc(&staging, layout->size.casting, 1, CONVERTED, err));
-    wd_stage_bring(&view, layout, block, staging, queue);
+    wd_stage_bring(&view, &pieces, block, staging, queue);
     wd_queue_wait(queue);
     if (on_device)
         wd_device_free(r->device, staging);
@@ -142,6 +151,7 @@ static wd_status take_in(wd_residency_part *r, int expert, int stage, size_t at,
     wd_stage_layout *layout = &r->layout[expert][stage];
     const size_t bytes = layout->block_bytes;
     void **block = &r->block[expert][stage];
+    if (leaves_off(r)) return WD_OK;
     if (r->shares)
         *block = (r->shared ? (char *)wd_shared_data(r->shared) : WD_STAGE_NOWHERE) + at;
     else if (r->home == WD_HOME_HOST)
@@ -201,7 +211,7 @@ static wd_status open_shared(wd_residency_part *r, const wd_residency_part_optio
     if (r->shares) r->host_bytes += (r->block_bytes + here - 1) / here; /* each counts its part */
     if (r->dry) return WD_OK;
     WD_TRY(wd_shared_open(&r->shared, r->sharers, r->block_bytes, "teacher weights", err));
-    if (!sent || !r->shared) return WD_OK;
+    if (!sent || !r->shared || leaves_off(r)) return WD_OK;
     WD_TRY(wd_host_register(r->device, wd_shared_data(r->shared), r->block_bytes,
                             "teacher weights in host memory", err));
     r->registered = true;
@@ -225,6 +235,7 @@ static wd_status open_blocks(wd_residency_part *r, const wd_residency_part_optio
         wd_queue *filler = r->home == WD_HOME_DEVICE ? o->queue : o->processor;
         WD_TRY(take_in(r, e, s, at, n++ % ranks == rank, filler, err));
         at += r->layout[e][s].block_bytes;
+        if (leaves_off(r)) continue;
         wd_progress_at(&loading, loading.now.done + 1);
     }
     if (!r->dry && r->sharers) wd_shared_seal(r->shared, r->sharers);

@@ -9,7 +9,7 @@
 
 _Static_assert(WD_PLACED_STAGES_MAX == WD_DIT_LAYERS_MAX + 2, "every configuration has its places");
 
-enum { ALIGN = 64 };
+enum { ALIGN = 64, PIECE_BYTES = 32 << 20 };
 
 /* F16 is a storage type: it is widened for computing. */
 static wd_dtype widened(wd_dtype stored)
@@ -150,39 +150,58 @@ void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *bl
     }
 }
 
-static void fetch(wd_queue *queue, void *to, const wd_tensor *from, bool pinned)
+/* Copies `count` elements from the mapped file, or from where it was read. */
+static void fetch(wd_queue *queue, void *to, const void *from, const wd_tensor *file, int64_t count,
+                  bool pinned)
 {
+    const size_t bytes = wd_dtype_size(file->dtype, count);
     if (pinned)
-        wd_queue_copy(queue, to, from->data, wd_tensor_bytes(from));
+        wd_queue_copy(queue, to, from, bytes);
     else
-        wd_queue_copy_and_wait(queue, to, from->data, wd_tensor_bytes(from));
+        wd_queue_copy_and_wait(queue, to, from, bytes);
+}
+
+/* Elements of a tensor that are brought at a time. */
+static int64_t piece_of(const wd_stage_layout *layout, const wd_tensor *file)
+{
+    const int64_t all = wd_tensor_count(file), block = wd_dtype_block(file->dtype);
+    const int64_t piece = PIECE_BYTES / (int64_t)wd_dtype_bytes(file->dtype) * block;
+    return layout->may_stop && piece < all ? piece : all;
+}
+
+/* Brings part `i` to `to`. */
+static void bring_part(char *to, const wd_stage_layout *layout, int i, void *staging,
+                       wd_queue *queue)
+{
+    const wd_tensor *file = &layout->file[i];
+    const wd_dtype to_type = layout->stored[i].dtype;
+    const bool in_place = wd_device_traits(wd_queue_device(queue))->reads_host && is_aligned(file);
+    const int64_t all = wd_tensor_count(file), piece = piece_of(layout, file);
+    for (int64_t at = 0; at < all; at += piece) {
+        const int64_t count = all - at < piece ? all - at : piece;
+        const char *from = (const char *)file->data + wd_dtype_size(file->dtype, at);
+        void *out = to + wd_dtype_size(to_type, at);
+        if (layout->may_stop && wd_stop_requested()) return;
+        if (file->dtype == to_type) {
+            fetch(queue, out, from, file, count, layout->pinned);
+            continue;
+        }
+        if (!in_place) fetch(queue, staging, from, file, count, layout->pinned);
+        wd_op_cast(queue, &(wd_cast_args){.to = out,
+                                          .from = in_place ? (const void *)from : staging,
+                                          .to_type = to_type,
+                                          .from_type = file->dtype,
+                                          .count = count});
+    }
 }
 
 void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
                     wd_queue *queue)
 {
-    bool reads_host = wd_device_traits(wd_queue_device(queue))->reads_host;
     wd_stage_view(stored, layout, block);
-    for (int i = 0; i < layout->parts; i++) {
-        const wd_tensor *file = &layout->file[i];
-        const wd_dtype to_type = layout->stored[i].dtype;
-        void *to = wd_stage_part_place(layout, i, block);
-        if (layout->offset[i] == SIZE_MAX) continue;
-        if (file->dtype == to_type) {
-            fetch(queue, to, file, layout->pinned);
-            continue;
-        }
-        const void *from = file->data;
-        if (!reads_host || !is_aligned(file)) {
-            fetch(queue, staging, file, layout->pinned);
-            from = staging;
-        }
-        wd_op_cast(queue, &(wd_cast_args){.to = to,
-                                          .from = from,
-                                          .to_type = to_type,
-                                          .from_type = file->dtype,
-                                          .count = wd_tensor_count(file)});
-    }
+    for (int i = 0; i < layout->parts; i++)
+        if (layout->offset[i] != SIZE_MAX)
+            bring_part(wd_stage_part_place(layout, i, block), layout, i, staging, queue);
 }
 
 void wd_stage_widen(wd_dit_stage *stage, const wd_stage_layout *layout, char *to, wd_queue *queue)

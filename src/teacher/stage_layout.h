@@ -32,6 +32,7 @@ typedef struct wd_stage_layout {
     size_t block_bytes; /* size.host where tensors are used in place, else size.device */
     bool unaligned;     /* a tensor that is converted is not aligned in the file */
     bool pinned;        /* `file` lies where copies of the device may name it, not mapped */
+    bool may_stop;      /* wd_stage_bring leaves off where the job is to stop */
 } wd_stage_layout;
 
 /* The tensors of an expert on disk: those in the headers of its files, or where `weights` is NULL,
@@ -65,7 +66,8 @@ void wd_stage_was_read(wd_stage_layout *layout, char *room);
 /* Fills `block` from layout->file, launching on `queue`; views of it in *stored. `staging`: device
  * memory of size.casting, used in the queue's order for tensors that are converted and that the
  * device cannot read where they are. Returns when copies are done, unless
- * layout->pinned. */
+ * layout->pinned. With layout->may_stop it brings some tens of megabytes at a time, and no more
+ * once a stop is requested: what is in the block then must not be used. */
 void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
                     wd_queue *queue);
 

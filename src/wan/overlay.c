@@ -281,6 +281,10 @@ static wd_status write_file(uint64_t *bytes, job *j, const wd_overlay *o, wd_err
         WD_TRY_OUT(put_tensor(j, writer, &j->tensor[i], err));
         wd_progress_at(&progress, i + 1);
     }
+    if (wd_stop_requested()) { /* before gigabytes are flushed to the disk */
+        status = wd_fail(err, WD_INTERRUPTED, "stopped on request");
+        goto out;
+    }
     bool is_first = false; /* else another process was faster, and may be reading its file */
     status = wd_safetensors_finish_first(&is_first, writer, err);
     if (!is_first) *bytes = 0;

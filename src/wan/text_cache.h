@@ -72,6 +72,10 @@ const char *wd_text_cache_key(const wd_text_cache *cache);
 /* The number of different prompts that had to be computed. */
 int64_t wd_text_cache_computed(const wd_text_cache *cache);
 
+/* Bytes of the files that encoding writes for the prompts that the folder lacks; 0 without a
+ * folder. */
+uint64_t wd_text_cache_bytes_to_write(const wd_text_cache *cache);
+
 /* Rows [*count, text_dim] of prompt i, one per token without padding, in the encoder's dtype; host
  * memory, valid until the cache is closed. */
 const void *wd_text_cache_rows(const wd_text_cache *cache, int64_t i, int64_t *count);

@@ -213,10 +213,15 @@ static wd_status encode_batch(wd_text_cache *c, wd_umt5 *encoder, bool dry,
         memcpy(b.ids + b.first[i], c->ids + list[i]->first_id,
                (size_t)list[i]->tokens * sizeof *b.ids);
     }
-    WD_TRY_OUT(encode_part(c, encoder, &b, count, row_bytes, err));
-    if (dry) goto out;
-    if (is_shared(c)) gather_rows(c, &b, count, row_bytes);
-    WD_TRY_OUT(keep_batch(c, &b, count, err));
+    status = encode_part(c, encoder, &b, count, row_bytes, err);
+    if (status == WD_OK && dry) goto out;
+    if (is_shared(c) && (status == WD_OK || status == WD_INTERRUPTED)) {
+        /* one that is stopped has sent what is not whole: then no process keeps it */
+        gather_rows(c, &b, count, row_bytes);
+        if (any_of_all(c, status == WD_INTERRUPTED))
+            status = WD_INTERRUPTED; /* for which the caller has a message */
+    }
+    if (status == WD_OK) status = keep_batch(c, &b, count, err);
 out:
     free_batch(&b);
     return status;
@@ -249,16 +254,15 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
     WD_TRY_OUT(wd_umt5_open(&encoder, &c->pipeline->umt5, c->weights, c->dtype, queue, err));
     for (int64_t begin = 0, end; begin < count; begin = end) {
         int64_t rows = list[begin]->tokens;
-        if (is_stopped(c, dry)) {
-            status = dry ? wd_fail(err, WD_INTERRUPTED, "stopped before prompts were encoded")
-                         : wd_fail(err, WD_INTERRUPTED,
-                                   "stopped after %" PRId64 " of %" PRId64 " prompts were encoded",
-                                   begin, count);
-            goto out;
-        }
+        if (is_stopped(c, dry)) status = WD_INTERRUPTED;
         for (end = begin + 1; end < count && rows + list[end]->tokens <= BATCH_ROWS; end++)
             rows += list[end]->tokens;
-        WD_TRY_OUT(encode_batch(c, encoder, dry, list + begin, end - begin, rows, err));
+        if (status == WD_OK)
+            status = encode_batch(c, encoder, dry, list + begin, end - begin, rows, err);
+        if (status == WD_INTERRUPTED)
+            wd_fail(err, status, "stopped after %" PRId64 " of %" PRId64 " prompts were encoded",
+                    begin, count);
+        if (status != WD_OK) goto out;
         wd_progress_at(&progress, end);
     }
 out:
@@ -324,4 +328,20 @@ wd_status wd_text_cache_encode(wd_text_cache *c, wd_queue *queue, wd_err *err)
 out:
     wd_free(list);
     return status;
+}
+
+uint64_t wd_text_cache_bytes_to_write(const wd_text_cache *c)
+{
+    enum { FILE_BYTES = 1024 }; /* header, checksum and one more row number: less than this */
+    const uint64_t row_bytes = (uint64_t)c->text_dim * wd_dtype_bytes(c->dtype);
+    uint64_t bytes = 0, rows = 0;
+    for (int64_t i = 0; c->folder && i < c->count; i++) {
+        const wd_text_prompt *p = &c->prompt[i];
+        if ((p->row && !p->lacking) || (i && wd_text_hash_same(&p->hash, &p[-1].hash))) continue;
+        rows += (uint64_t)p->tokens;
+        bytes += (uint64_t)p->tokens * row_bytes + sizeof(int64_t) + sizeof p->hash;
+    }
+    /* a batch that is not the last has more than half of the rows that it has room for, unless one
+     * prompt alone has more */
+    return rows ? bytes + (2 * rows / BATCH_ROWS + 2) * FILE_BYTES : 0;
 }

@@ -332,19 +332,23 @@ static wd_status check_ids(const wd_umt5 *e, const batch *b, wd_err *err)
 }
 
 /* Launches all layers of a call. */
-static void compute(void *out, wd_dtype out_type, const buffers *d, wd_umt5 *e, const batch *b)
+/* false: a stop was requested on the way. */
+static bool compute(void *out, wd_dtype out_type, const buffers *d, wd_umt5 *e, const batch *b)
 {
+    const bool dry = wd_device_is_dry(wd_queue_device(e->queue));
     wd_tensor w[WD_UMT5_LAYER_SLOTS];
     for (int64_t layer = 0; layer < e->config.layers; layer++) {
         int64_t spread = 0;
         wd_umt5_bring_layer(w, e, layer);
         for (int64_t begin = 0, end; begin < b->samples; begin = end) {
             end = piece_end(b, begin);
+            if (!dry && wd_stop_requested()) return false;
             attention_part(d, e, w, b, layer, begin, end, &spread);
             feed_forward_part(d, e, w, b, begin, end);
         }
     }
     finish(out, out_type, d, e, b);
+    return true;
 }
 
 static wd_status rehearse(void *out, wd_dtype out_type, const buffers *d, const wd_umt5 *e,
@@ -377,7 +381,8 @@ static wd_status encode(wd_umt5 *e, void *out, wd_dtype out_type, batch *b, wd_e
     lay_out(&d, &arena, e, b, out_type);
     WD_TRY_OUT(embed_all(&d, e, b, err));
     WD_TRY_OUT(upload_biases(&d, e, b, err));
-    compute(out, out_type, &d, e, b);
+    if (!compute(out, out_type, &d, e, b))
+        status = wd_fail(err, WD_INTERRUPTED, "stopped on request while prompts were encoded");
     wd_queue_wait(e->queue);
 out:
     wd_device_free(device, memory);

@@ -25,7 +25,9 @@ wd_status wd_umt5_open(wd_umt5 **out, const wd_umt5_config *config, const wd_saf
                        wd_dtype dtype, wd_queue *queue, wd_err *err);
 void wd_umt5_close(wd_umt5 *encoder); /* NULL is allowed */
 
-/* last_hidden_state [B, S, d_model] of token ids [B, S] (host), with attention_mask [B, S] (host, 1
+/* Both functions below: WD_INTERRUPTED: a stop was requested, and `out` is not whole.
+ *
+ * last_hidden_state [B, S, d_model] of token ids [B, S] (host), with attention_mask [B, S] (host, 1
  * = attend) or NULL for all ones. `out`: host memory, F32, written when the call returns. Ids
  * outside of the vocabulary are an error. */
 wd_status wd_umt5_encode(wd_umt5 *encoder, float *out, const int32_t *ids, const int32_t *mask,

@@ -1,0 +1,45 @@
+/* Free disk space: see io/disk_space.h. */
+#include "io/disk_space.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+/* Cuts the last component of a path off; false: there is none left. */
+static bool cut(char path[WD_PATH_MAX])
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') path[--n] = 0;
+    char *slash = strrchr(path, '/');
+    if (!strcmp(path, "/") || !strcmp(path, ".")) return false;
+    if (!slash)
+        strcpy(path, ".");
+    else
+        slash[slash == path] = 0; /* of "/name" the slash stays */
+    return true;
+}
+
+/* Some file systems, of networks and of FUSE, say that they have no blocks at all. A tmpfs without
+ * a limit says so, too. */
+static uint64_t free_bytes(const struct statvfs *s)
+{
+    uint64_t bytes;
+    if (!s->f_blocks || __builtin_mul_overflow(s->f_bavail, (uint64_t)s->f_frsize, &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
+wd_status wd_disk_space_of(wd_disk_space *out, const char *path, wd_err *err)
+{
+    struct stat info;
+    struct statvfs space;
+    WD_TRY(wd_path_join(out->path, "", path, err));
+    bool found = !stat(out->path, &info);
+    while (!found && (errno == ENOENT || errno == ENOTDIR) && cut(out->path))
+        found = !stat(out->path, &info);
+    out->device = found ? info.st_dev : 0;
+    out->bytes_free = found && !statvfs(out->path, &space) ? free_bytes(&space) : UINT64_MAX;
+    return WD_OK;
+}
