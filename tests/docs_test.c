@@ -29,7 +29,7 @@ static int prepare(void **state)
     static const char *const teachers[] = {"Wan-AI/Wan2.2-T2V-A14B-Diffusers",
                                            "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "shared/teacher"};
     wd_err err;
-    if (chdir(wd_test_folder())) return -1;
+    if (chdir(wd_test_folder()) || symlink(WD_SOURCE_DIR "/models", "models")) return -1;
     for (int i = 0; i < 4; i++) wd_test_ok(wd_folder_make(folders[i], &err), &err);
     for (int i = 0; i < 3; i++)
         if (symlink(WD_SOURCE_DIR "/models/wan-tiny", teachers[i])) return -1;
@@ -147,6 +147,7 @@ static void run_command(command *c)
     for (int i = at; i < c->words; i++) {
         const char *w = c->word[i];
         if (!strncmp(w, "/shared/", 8)) c->word[i] = w + 1;
+        if (!strncmp(w, "cuda:", 5)) c->word[i] = "sim:4x80GiB"; /* this machine has no GPU */
         ranks |= !strcmp(w, "--distributed") || !strcmp(w, "--nproc_per_node");
     }
     static const char *const shorter[] = {"--num_steps", "2",  "--height",         "64",
@@ -200,7 +201,7 @@ static const struct {
     const char *name;
     int commands;
 } pages[] = {
-    {"README.md", 6},
+    {"README.md", 5},
     {"docs/a14b.md", 5},
     {"docs/design.md", 0},
     {"docs/from-python.md", 18},
