@@ -259,7 +259,9 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
             rows += list[end]->tokens;
         if (status == WD_OK)
             status = encode_batch(c, encoder, dry, list + begin, end - begin, rows, err);
-        if (status == WD_INTERRUPTED)
+        if (status == WD_INTERRUPTED && dry)
+            wd_fail(err, status, "stopped before prompts were encoded");
+        else if (status == WD_INTERRUPTED)
             wd_fail(err, status, "stopped after %" PRId64 " of %" PRId64 " prompts were encoded",
                     begin, count);
         if (status != WD_OK) goto out;
