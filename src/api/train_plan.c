@@ -143,13 +143,34 @@ static void follow(wd_machine_options *machine, const wd_strategy_plan *chosen)
     machine->micro_batch = chosen->micro_batch;
 }
 
-/* Opens a plan. `like`: a plan whose measurements are used again; NULL: there is none. */
+/* Whether a device has too little memory even without the teacher, wherever sheets are decoded: then
+ * no strategy fits. */
+static bool is_hopeless(const wd_train_plan *p)
+{
+    const wd_devices *d = p->devices;
+    const int ways = p->input.may_decode_on_processor ? 2 : 1;
+    int hopeless = 0;
+    for (int k = 0; k < ways; k++)
+        for (int i = 0; i < d->count; i++)
+            if (i != d->processor &&
+                wd_plan_peak(&p->without_teacher[k], i) > wd_device_bytes_max(d->device[i])) {
+                hopeless++;
+                break;
+            }
+    return hopeless == ways;
+}
+
+/* Opens a plan. `like`: a plan whose measurements are used again; NULL: there is none. A plan like
+ * another one is made to see whether it fits: one that cannot is not played, which would take long
+ * for a batch of thousands. */
 static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_plan *like,
                            wd_err *err)
 {
     wd_machine_options *m = &s->trainer.machine;
     WD_TRY(choose_strategy(p, s, err));
     WD_TRY(wd_train_cluster_budgets(p, s, like, err));
+    if (like && is_hopeless(p))
+        return wd_fail(err, WD_DOES_NOT_FIT, "the student alone needs more memory than there is");
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
     const wd_machine_options dearest = wd_machine_of_dearest_phase(m);

@@ -57,7 +57,7 @@ wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup
 wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err);
 
 /* Plans a run with other options on the same machine, like the functions above, with the
- * measurements of `like`. */
+ * measurements of `like`. WD_DOES_NOT_FIT: it fits under no strategy. */
 wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
                                   const wd_train_plan *like, wd_err *err);
 void wd_train_plan_close(wd_train_plan *plan); /* a zeroed struct is allowed */
