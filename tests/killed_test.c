@@ -93,7 +93,9 @@ static bool end_at(int64_t step, bool while_it_starts)
     print_message("%s %s after %lld steps: exit code %d\n",
                   number == SIGKILL ? "SIGKILL" : "SIGTERM",
                   trained ? "in training" : "at the start", (long long)rows_of_run(), program.code);
-    const bool is_early = !trained && program.code == 128 + SIGTERM; /* before it is caught */
+    /* before the signal is caught, or before a step is taken */
+    const bool is_early =
+        !trained && (program.code == 128 + SIGTERM || program.code == WD_INTERRUPTED);
     if (program.code && program.code != 128 + SIGKILL && !is_early)
         fail_msg("exit code %d: %s", program.code, program.err);
     return trained;

@@ -8,6 +8,8 @@
 #include "api/tables.h"
 #include "core/shell.h"
 
+enum { SHORT_WORD = 2048 };
+
 /* A text that grows as long as it fits its buffer. */
 typedef struct text {
     char *out;
@@ -24,10 +26,19 @@ static void append(text *t, const char *more)
     t->used += n;
 }
 
+/* Most words are no longer than their text, though WD_SHELL_WORD_BYTES allows for four times that.
+ */
 static void append_word(text *t, const char *value)
 {
-    t->full |= WD_SHELL_WORD_BYTES(strlen(value)) > t->bytes - t->used;
-    if (!t->full) t->used += strlen(wd_shell_word(t->out + t->used, t->bytes - t->used, value));
+    char word[SHORT_WORD];
+    const size_t bytes = WD_SHELL_WORD_BYTES(strlen(value)), room = t->bytes - t->used;
+    if (t->full) return;
+    if (bytes <= room)
+        t->used += strlen(wd_shell_word(t->out + t->used, room, value));
+    else if (bytes <= sizeof word)
+        append(t, wd_shell_word(word, sizeof word, value));
+    else
+        t->full = true;
 }
 
 /* Appends an option and its value. A flag takes no separate word, and a value that begins with "--"

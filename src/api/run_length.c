@@ -6,6 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/step_limit.h"
+
+/* A first step that takes longer is named. */
+static const double LONG_S = 20;
+
 const char *wd_duration_text(char out[WD_DURATION_TEXT], double seconds)
 {
     if (seconds < 120)
@@ -89,7 +94,13 @@ const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan
         snprintf(why, sizeof why, "%" PRId64 " epoch%s of %" PRId64 " prompts", o->num_epochs,
                  o->num_epochs == 1 ? "" : "s", setup->data.count);
     targets_text(targets, sizeof targets, plan, &setup->phases, r.steps);
-    snprintf(out, WD_RUN_LENGTH_TEXT, "%" PRId64 " step%s (%s), %s: %s at %.3g s per step", r.steps,
-             r.steps == 1 ? "" : "s", why, targets, wd_duration_text(time, r.seconds), step_s);
+    const int n = snprintf(
+        out, WD_RUN_LENGTH_TEXT, "%" PRId64 " step%s (%s), %s: %s at %.3g s per step", r.steps,
+        r.steps == 1 ? "" : "s", why, targets, wd_duration_text(time, r.seconds), step_s);
+    const double first_s = wd_first_targets_seconds(&setup->trainer.machine.trajectory, candidate);
+    if (n > 0 && n < WD_RUN_LENGTH_TEXT && first_s > LONG_S && first_s > 2 * step_s)
+        snprintf(out + n, (size_t)(WD_RUN_LENGTH_TEXT - n),
+                 "; the first step makes a store of targets, in up to %s",
+                 wd_duration_text(time, first_s));
     return out;
 }

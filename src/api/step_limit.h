@@ -9,9 +9,13 @@
 /* Seconds: --step_timeout, or else far more than the plan predicts. */
 double wd_step_limit(const wd_train_options *options, const wd_strategy_plan *plan);
 
-/* Seconds that the first step of a phase may take beyond that: before the first target of a student
- * of few steps is known, the teacher makes a whole chord along each trajectory. 0 with
- * --step_timeout. */
+/* The predicted seconds, at most, until the first targets of a phase are made: before the first one
+ * of a student of few steps is known, the teacher makes a whole chord along each trajectory. */
+double wd_first_targets_seconds(const wd_trajectory_options *trajectory,
+                                const wd_strategy_plan *plan);
+
+/* Seconds that the first step of a phase may take beyond that, three times what is predicted
+ * for its first targets. 0 with --step_timeout. */
 double wd_step_limit_first(const wd_train_options *options, const wd_trajectory_options *trajectory,
                            const wd_strategy_plan *plan);
 

@@ -150,7 +150,10 @@ wd_status wd_hub_find(char out[WD_PATH_MAX], const char *name, wd_err *err)
     const char *revision;
     if (wd_path_is_folder(name)) return wd_path_join(out, "", name, err);
     if (wd_path_exists(name))
-        return wd_fail(err, WD_INVALID_ARGUMENT, "%s: is a file, expected a model folder", name);
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s: is a file, expected a model folder; single files are given as "
+                       "--transformer FILE --text_encoder FILE --vae FILE",
+                       name);
     if (!split_id(org, model, &revision, name))
         return wd_fail(err, WD_NOT_FOUND,
                        "%s: there is no such folder (and it is not a Hub id such as "
