@@ -609,8 +609,8 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
 /* A file of options: a JSON object of option names and values (numbers, true and false, texts, and
  * arrays of texts), or the run.json of a run, from which it takes "options": the options that the
  * run was given, without values that were derived from them. Paths are relative to the folder of
- * the file: those of files to read where they are there, and those of files that a job writes; other
- * values are taken as they are. It owns the strings that
+ * the file: those of files to read where they are there, and those of files that a job writes;
+ * other values are taken as they are. It owns the strings that
  * wd_config_apply puts into options, so close it after the options were used. */
 typedef struct wd_config wd_config;
 

@@ -84,8 +84,11 @@ static void a_refusal_names_what_fits(void **state)
     wd_program_refused(&program, WD_DOES_NOT_FIT, "the commands above do");
     assert_non_null(strstr(program.err, "--device sim:4MiB --teacher_device_strategy offload"));
     assert_false(wd_path_exists(wd_test_path("never")));
-    draw(wd_test_path("never"), "cpu", "offload");
+    draw(wd_test_path("never"), "cpu", "gpu");
     wd_program_refused(&program, WD_UNSUPPORTED, "needs a GPU, real or simulated");
+    draw(wd_test_path("on-cpu"), "cpu", "offload");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "so cpu is meant"));
     wd_program_run(&program, "sample", "--model", tiny, "--prompt", "a", "--out",
                    wd_test_path("never"), "--device", "cpu", "--host_memory", "1MiB");
     wd_program_refused(&program, WD_DOES_NOT_FIT, "take smaller pictures");

@@ -132,7 +132,7 @@ static void advice_knows_the_rate_of_a_dtype(void **state)
                                         "--host_memory",
                                         "64GiB",
                                         "--batch_size",
-                                        "8",
+                                        "6",
                                         "--height",
                                         "512",
                                         "--width",
@@ -227,16 +227,23 @@ static void runs_have_the_defaults(void **state)
     assert_same_weights(wd_test_path("cpu"), wd_test_path("fp32"));
 }
 
-/* A run goes on with the dtypes that it was begun with, wherever that is said of it. */
+/* A run goes on with the dtypes that it was begun with, on devices whose defaults are others, too;
+ * asked for others it is refused. */
 static void resumed_runs_keep_theirs(void **state)
 {
     (void)state;
-    wd_program_run(&program, RUN("cpu"), "--num_steps", "4", "--devices", GPU, "--resume", "auto");
+    wd_program_run(&program, RUN("cpu"), "--num_steps", "4", "--devices", GPU, "--resume", "auto",
+                   "--mixed_precision", "bf16");
     wd_program_refused(&program, WD_MISMATCH,
                        "\"no\" and is to be resumed with \"bf16\": resume it with the same");
-    wd_program_run(&program, RUN("cpu"), "--num_steps", "4", "--devices", GPU, "--resume", "auto",
-                   IN_FP32);
+    wd_program_run(&program, "train", "--resume", wd_test_path("cpu"), "--devices", GPU,
+                   "--num_steps", "4");
     wd_program_succeeded(&program);
+    expect_resolved("cpu", "float32", "no");
+    wd_program_run(&program, RUN("gpu"), "--num_steps", "4", "--devices", "cpu", "--resume",
+                   "auto");
+    wd_program_succeeded(&program);
+    expect_resolved("gpu", "bfloat16", "bf16");
 }
 
 static void float16_computes_in_bf16(void **state)

@@ -284,12 +284,25 @@ static void a_folder_is_enough_to_resume(void **state)
     assert_rows(run, 6);
     assert_true(has(wd_test_folder(), "relative-cache"));
     wd_test_ok(wd_path_join(checkpoint, run, "checkpoints/step-00000004", &err), &err);
-    wd_program_run(&program, "train", "--resume", checkpoint, "--stop_at_step", "0");
+    wd_program_run(&program, "train", "--resume", checkpoint, "--stop_at_step", "0",
+                   "--keep_checkpoints", "1"); /* so that this one is removed meanwhile */
     wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "was moved"));
     assert_rows(run, 8);
+    assert_steps_are(run, 8);
     assert_true(has(run, "earlier-1/run.json"));
-    wd_program_run(&program, "train", "--resume", wd_test_path("nothing"));
-    wd_program_refused(&program, WD_INVALID_ARGUMENT, "train needs --teacher_path");
+    static const char *const wrong[] = {"nothing", "relative-run/samples", "relative-cache"};
+    for (int i = 0; i < 3; i++) {
+        wd_program_run(&program, "train", "--resume", wd_test_path(wrong[i]));
+        wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected a run's folder, which has a");
+    }
+    wd_program_run(&program, "train", "--resume", run, "--data_path", wd_test_path("relative.txt"),
+                   "--log_level", "warning");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, "train", "--config", wd_test_path("relative-run/run.json"),
+                   "--output_dir", wd_test_path("repeated"), "--stop_at_step", "2");
+    wd_program_succeeded(&program); /* anew: the file does not name the checkpoint */
+    assert_rows(wd_test_path("repeated"), 2);
     assert_int_equal(chdir(before), 0);
 }
 

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "api/memory_report.h"
 #include "core/log.h"
@@ -109,8 +110,10 @@ static double checkpoints_to_come(const wd_train_plan *plan, const wd_train_setu
     const double steps = steps_to_come(plan, s), begin = steps_done(s), end = begin + steps;
     const wd_trainer_options *t = &s->trainer;
     const double each = (double)t->checkpoint_interval;
+    const double limit_s = s->options.max_minutes > 0 ? 60 * s->options.max_minutes : INFINITY;
+    if (s->first_step && !(steps > 0)) return 0; /* only the student is written */
     if (t->checkpoint_interval) return ceil(end / each) - floor(begin / each);
-    return floor(SLOWER * steps * plan->chosen.step_seconds / t->checkpoint_s) + 1;
+    return floor(fmin(SLOWER * steps * plan->chosen.step_seconds, limit_s) / t->checkpoint_s) + 1;
 }
 
 static wd_status add_checkpoints(wd_disk_plan *p, const wd_train_plan *plan,
@@ -125,12 +128,18 @@ static wd_status add_checkpoints(wd_disk_plan *p, const wd_train_plan *plan,
         p->checkpoint.file + WD_CHECKPOINT_REST_BYTES + 6 * (negative ? strlen(negative) : 0);
     WD_TRY(find_disk(&item, p, s->checkpoints, err));
     if (s->first_step) WD_TRY(wd_checkpoint_list_count(&there, s->checkpoints, s->first_step, err));
-    const double all = there + checkpoints_to_come(plan, s);
+    const double come = checkpoints_to_come(plan, s), all = there + come;
+    const double sure = there + (s->trainer.checkpoint_interval ? come : fmin(1, come));
     const double kept = fmin(keep, all), most = fmin(keep + 1, all);
+    const double known = fmax(there, fmin(kept, sure));
     p->kept = (int)kept;
-    if (kept > there)
-        add(p, item, (uint64_t)(kept - there) * p->checkpoint_bytes,
-            "checkpoints: %d kept, %d there already", p->kept, there);
+    if (known > there)
+        add(p, item, (uint64_t)(known - there) * p->checkpoint_bytes,
+            "checkpoints: %d kept, %d there already", (int)known, there);
+    item.is_bound = !s->trainer.checkpoint_interval;
+    if (kept > known)
+        add(p, item, (uint64_t)(kept - known) * p->checkpoint_bytes,
+            "more of them, written by time: %d", (int)(kept - known));
     item.phase = WD_DISK_WHILE_SAVING;
     if (most > kept && most > there)
         add(p, item, p->checkpoint_bytes, "one more, before the oldest is removed");
@@ -138,6 +147,24 @@ static wd_status add_checkpoints(wd_disk_plan *p, const wd_train_plan *plan,
 }
 
 /* ---- the student, and what shows how it does ---- */
+
+/* What is known of the `parts` bytes of text encoder, VAE and tokenizer. Those of single files are
+ * converted: of quantised ones more is written than they have, at most `parts`. */
+static uint64_t sure_bytes(uint64_t parts, const wd_pipeline *teacher)
+{
+    static const wd_component taken[] = {WD_COMPONENT_TEXT_ENCODER, WD_COMPONENT_VAE,
+                                         WD_COMPONENT_TOKENIZER};
+    uint64_t bytes = 0;
+    bool any = false;
+    for (int i = 0; i < 3; i++) {
+        struct stat file;
+        const char *path = teacher->part[taken[i]];
+        if (!*path) continue;
+        any = true;
+        if (!stat(path, &file) && S_ISREG(file.st_mode)) bytes += (uint64_t)file.st_size;
+    }
+    return any && bytes < parts ? bytes : parts;
+}
 
 static wd_status add_student(wd_disk_plan *p, const wd_train_setup *s, wd_err *err)
 {
@@ -151,9 +178,11 @@ static wd_status add_student(wd_disk_plan *p, const wd_train_setup *s, wd_err *e
     const wd_status found = wd_components_size(&parts, &s->teacher, s->trainer.export.components,
                                                p->disk[item.disk].space.device, NULL);
     if (found == WD_OUT_OF_MEMORY) return wd_fail(err, found, "no memory to plan the disk");
+    const uint64_t sure = sure_bytes(parts, &s->teacher);
     add(p, item, weights, "student's weights");
+    add(p, item, sure, "its text encoder, VAE and tokenizer");
     item.is_bound = true;
-    add(p, item, parts + WD_EXPORT_REST_BYTES, "student's other files");
+    add(p, item, parts - sure + WD_EXPORT_REST_BYTES, "its other files");
     add(p, item, forms, "--export %.40s", s->options.export_to ? s->options.export_to : "");
     return WD_OK;
 }

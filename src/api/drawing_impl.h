@@ -27,6 +27,7 @@ typedef struct wd_drawing_search {
     wd_device *encoder;
     wd_queue *decoder;
     wd_drawing_need encoding, decoding;
+    int64_t decoded; /* how many pictures `decoding` is for */
     wd_drawing_plan plan;
     wd_drawing_plan
         refused[WD_DRAWING_STRATEGIES]; /* what strategies that do not fit need at least */

@@ -79,19 +79,22 @@ static wd_status choose_encoder(wd_drawing_search *s, wd_err *err)
     return wd_drawing_rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, err);
 }
 
+/* The decoder is the device's if that has room for the fewest pictures that it may have to decode
+ * at a time. */
 static wd_status choose_decoder(wd_drawing_search *s, wd_err *err)
 {
     const wd_drawing *d = s->drawing;
     bool on_processor;
     wd_err why = {0};
     s->decoder = d->run->queue;
+    s->decoded = d->batch ? s->batch : 1;
     const wd_status status =
-        wd_drawing_rehearse_decoding(&s->decoding, d, d->run->device, s->batch, &why);
+        wd_drawing_rehearse_decoding(&s->decoding, d, d->run->device, s->decoded, &why);
     if (!settles(&on_processor, s, status, &s->decoding))
         return wd_fail(err, status, "%s", why.message);
     if (!on_processor) return WD_OK;
     s->decoder = d->run->host;
-    return wd_drawing_rehearse_decoding(&s->decoding, d, d->run->processor, s->batch, err);
+    return wd_drawing_rehearse_decoding(&s->decoding, d, d->run->processor, s->decoded, err);
 }
 
 /* ---- one strategy ---- */
@@ -102,6 +105,10 @@ static wd_status rehearse(wd_drawing_search *s, wd_err *err)
     const wd_drawing *d = s->drawing;
     wd_drawing_plan *p = &s->plan;
     wd_drawing_need need;
+    if (p->batch != s->decoded)
+        WD_TRY(wd_drawing_rehearse_decoding(&s->decoding, d, wd_queue_device(s->decoder), p->batch,
+                                            err));
+    s->decoded = p->batch;
     WD_TRY(wd_drawing_rehearse(&need, d, p, err));
     const size_t arrays = d->host_bytes + (size_t)p->batch * d->host_bytes_each;
     p->device_bytes = need.device;
@@ -163,8 +170,7 @@ int wd_drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *
 
 wd_status wd_drawing_check_strategy(wd_strategy strategy, const wd_run *run, wd_err *err)
 {
-    const bool needs_device = strategy == WD_STRATEGY_gpu || strategy == WD_STRATEGY_offload;
-    if (!needs_device || !is_processor(run)) return WD_OK;
+    if (strategy != WD_STRATEGY_gpu || !is_processor(run)) return WD_OK;
     return wd_fail(
         err, WD_UNSUPPORTED,
         "--teacher_device_strategy %s needs a GPU, real or simulated, and --device is the "
@@ -238,6 +244,11 @@ wd_status wd_drawing_plan_open(wd_drawing_plan *out, const wd_drawing *drawing, 
     int count = 1;
     bool found;
     if (drawing->strategy) WD_TRY(wd_strategy_of(&strategy[0], drawing->strategy, err));
+    if (strategy[0] == WD_STRATEGY_offload && is_processor(drawing->run)) {
+        wd_log(WD_LOG_INFO, "--teacher_device_strategy offload: there is no GPU to which weights "
+                            "could be brought, so cpu is meant");
+        strategy[0] = WD_STRATEGY_cpu;
+    }
     WD_TRY(wd_drawing_check_strategy(strategy[0], drawing->run, err));
     if (strategy[0] == WD_STRATEGY_auto) count = wd_drawing_strategies(strategy, drawing->run);
     WD_TRY(wd_drawing_search_open(&search, drawing, WD_DTYPE_COUNT, err));

@@ -88,7 +88,7 @@ static wd_status describe_side(wd_eval_job *j, int side, wd_err *err)
 }
 
 /* Plans before anything is loaded: both models stay open, and the job has all latents and pictures
- * of a seed, and a batch's states and velocities. */
+ * of a seed, of several seeds the sums of their pictures, and a batch's states and velocities. */
 static wd_status plan(wd_eval_job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
@@ -105,7 +105,7 @@ static wd_status plan(wd_eval_job *j, wd_err *err)
         .vae = &j->pipeline[TEACHER],
         .batch = o->batch_size,
         .decodes_beside = true,
-        .host_bytes = (size_t)j->count * pictures * (latents + pixels),
+        .host_bytes = (size_t)j->count * pictures * (latents + (o->seeds > 1 ? 2 : 1) * pixels),
         .host_bytes_each = (size_t)(2 * j->report.steps + 2) * latents,
         .strategy = o->teacher_device_strategy,
         .host_memory = o->host_memory,

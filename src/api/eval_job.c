@@ -116,8 +116,10 @@ wd_status wd_eval_choose(wd_eval_job *j, wd_err *err)
     j->report.pictures = j->count;
     j->report.seeds = o->seeds;
     j->report.steps = o->steps ? o->steps : student->default_steps;
-    j->report.reference_steps =
-        o->reference_steps ? o->reference_steps : j->pipeline[TEACHER].default_steps;
+    j->report.reference_steps = o->reference_steps ? o->reference_steps
+                                : o->quantisation
+                                    ? j->report.steps /* the same model, in another dtype */
+                                    : j->pipeline[TEACHER].default_steps;
     j->report.height = height;
     j->report.width = width;
     return WD_OK;

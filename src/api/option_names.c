@@ -90,7 +90,13 @@ static const struct {
     {"pretrained_model_name_or_path", "teacher_path", NULL},
     {"pretrained_teacher_model", "teacher_path", NULL},
     {"teacher_model", "teacher_path", NULL},
+    {"teacher_model", "teacher", NULL},
+    {"teacher_model", "model", NULL},
+    {"teacher_path", "teacher", NULL},
+    {"teacher_path", "model", NULL},
+    {"pretrained_model_name_or_path", "model", NULL},
     {"model_id", "teacher_path", NULL},
+    {"model_id", "model", NULL},
     {"model", "teacher_path", NULL},
     {"student_model", "init_student", NULL},
     {"train_data_dir", "data_path", NULL},
@@ -113,8 +119,11 @@ static const struct {
     {"precision", "mixed_precision", NULL},
     {"dtype", "teacher_dtype", "mixed_precision"},
     {"device", "devices", NULL},
+    {"devices", "device", NULL},
     {"gpu", "devices", NULL},
+    {"gpu", "device", NULL},
     {"gpus", "devices", NULL},
+    {"gpus", "device", NULL},
     {"gpu_ids", "devices", NULL},
     {"num_gpus", "devices", NULL},
     {"num_processes", "nproc_per_node", NULL},
@@ -123,15 +132,16 @@ static const struct {
     {"max_memory", "host_memory", NULL},
 };
 
-/* Options of other trainers for which this program has none. */
+/* Options of other trainers for which this program has none, and the option that commands have for
+ * which that is said. */
 static const struct {
-    const char *there, *why;
+    const char *there, *beside, *why;
 } absent[] = {
-    {"report_to", "metrics.jsonl and TensorBoard's files in --output_dir have every figure"},
-    {"logging_dir", "metrics.jsonl and TensorBoard's files are written into --output_dir"},
-    {"wandb", "metrics.jsonl and TensorBoard's files in --output_dir have every figure"},
-    {"vram", "the memory of GPUs is measured; --devices sim:24GiB plans for another one"},
-    {"gpu_memory", "the memory of GPUs is measured; --devices sim:24GiB plans for another one"},
+    {"report_to", "output_dir", "metrics.jsonl and TensorBoard's files in --output_dir have it"},
+    {"logging_dir", "output_dir", "metrics.jsonl and TensorBoard's files are in --output_dir"},
+    {"wandb", "output_dir", "metrics.jsonl and TensorBoard's files in --output_dir have it"},
+    {"vram", "devices", "memory of GPUs is measured; --devices sim:24GiB is for another one"},
+    {"gpu_memory", "devices", "memory of GPUs is measured; --devices sim:24GiB is for another one"},
 };
 
 static const wd_option *option_named(wd_job job, const char *name)
@@ -181,7 +191,7 @@ static wd_status unknown(wd_job job, const char *name, wd_err *err)
     char meant[128];
     const char *command = wd_job_name(job);
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
-        if (same_name(absent[i].there, name))
+        if (same_name(absent[i].there, name) && option_named(job, absent[i].beside))
             return wd_fail(err, WD_INVALID_ARGUMENT, "%s has no option --%s: %s", command, name,
                            absent[i].why);
     if (!called_elsewhere(meant, sizeof meant, job, name)) {

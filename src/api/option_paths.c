@@ -6,6 +6,7 @@
 
 #include "core/append.h"
 #include "io/file.h"
+#include "io/prompts.h"
 
 /* Options whose value is a list "FILE:STRENGTH,FILE". */
 static bool is_list(const wd_option *o)
@@ -17,10 +18,13 @@ static bool is_list(const wd_option *o)
 static bool resolve(char out[WD_PATH_MAX], const wd_option *o, const char *folder,
                     const char *value)
 {
+    char joined[WD_PATH_MAX];
     if (!*value || *value == '/' || *value == '~') return false;
     if (!strncmp(value, "./", 2)) value += 2;
-    if (wd_path_join(out, folder, value, NULL) != WD_OK) return false;
-    return o->flags & WD_OPTION_WRITTEN || wd_path_exists(out);
+    if (wd_path_join(joined, folder, value, NULL) != WD_OK) return false;
+    if (!(o->flags & WD_OPTION_WRITTEN) && !wd_path_exists(joined)) return false;
+    if (!strstr(value, "..") || !realpath(joined, out)) memcpy(out, joined, sizeof joined);
+    return true;
 }
 
 /* The bytes of a list's item before its strength. */
@@ -39,9 +43,9 @@ static size_t path_bytes(const char *item, size_t bytes)
 /* Resolves each path of a list. */
 static json_t *resolve_list(const wd_option *o, const char *folder, const char *value)
 {
-    char all[4 * WD_PATH_MAX], path[WD_PATH_MAX], found[WD_PATH_MAX];
+    char all[4 * WD_PATH_MAX] = "", path[WD_PATH_MAX], found[WD_PATH_MAX];
     size_t used = 0;
-    if (strlen(value) >= WD_PATH_MAX) return NULL;
+    if (!*value || strlen(value) >= WD_PATH_MAX) return NULL;
     for (const char *item = value; *item;) {
         const size_t bytes = strcspn(item, ","), n = path_bytes(item, bytes);
         memcpy(path, item, n);
@@ -63,16 +67,16 @@ static json_t *resolve_text(const wd_option *o, const char *folder, const json_t
     return resolve(path, o, folder, json_string_value(value)) ? wd_json_string(path) : NULL;
 }
 
-/* Resolves an array of texts, some of which may be files. */
-static void resolve_array(const wd_option *o, const char *folder, json_t *array)
+/* Texts are prompts, but a single one may be a file of prompts. The new value of that one; NULL: it
+ * stays as it is. */
+static json_t *resolve_prompts(const wd_option *o, const char *folder, const json_t *value)
 {
-    size_t i;
-    json_t *item;
-    json_array_foreach(array, i, item)
-    {
-        json_t *found = resolve_text(o, folder, item);
-        if (found) json_array_set_new(array, i, found);
-    }
+    const json_t *text = json_is_array(value) ? json_array_get(value, 0) : value;
+    if (json_array_size(value) > 1) return NULL;
+    json_t *found = resolve_text(o, folder, text);
+    if (found && wd_prompts_is_file(json_string_value(found))) return found;
+    json_decref(found);
+    return NULL;
 }
 
 wd_status wd_option_paths_resolve(json_t *options, wd_job job, const char *folder, wd_err *err)
@@ -84,8 +88,8 @@ wd_status wd_option_paths_resolve(json_t *options, wd_job job, const char *folde
     {
         const wd_option *o = wd_option_find(job, key, NULL);
         if (!o || !(o->flags & WD_OPTION_FILE || o->type == WD_OPTION_TEXTS)) continue;
-        if (json_is_array(value)) resolve_array(o, folder, value);
-        json_t *found = resolve_text(o, folder, value);
+        json_t *found = o->type == WD_OPTION_TEXTS ? resolve_prompts(o, folder, value)
+                                                   : resolve_text(o, folder, value);
         if (found && json_object_set_new(options, key, found))
             return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the paths of options");
     }

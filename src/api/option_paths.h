@@ -8,7 +8,8 @@
 
 /* Puts `folder` before each relative path among `options`, an object of option names and values:
  * paths of files to read where such a file is in `folder`, since a value may be a Hub id or a text,
- * and paths of what the job writes. "~", which a shell would have replaced, is no path here. */
+ * and paths of what the job writes. Of several prompts none is a path. "~" is no path here: a shell
+ * would have replaced it. */
 wd_status wd_option_paths_resolve(json_t *options, wd_job job, const char *folder, wd_err *err);
 
 #endif

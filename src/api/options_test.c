@@ -116,12 +116,17 @@ static void names_of_other_programs_are_known(void **state)
         {WD_JOB_PLAN, "resolution", "is --height or --width meant?"},
         {WD_JOB_TRAIN, "max-train-epochs", "is --num_epochs meant?"},
         {WD_JOB_TRAIN, "validation_prompt", "is --sample_prompts meant?"},
-        {WD_JOB_TRAIN, "report_to", "metrics.jsonl and TensorBoard's files in --output_dir"},
+        {WD_JOB_TRAIN, "report_to",
+         "metrics.jsonl and TensorBoard's files in --output_dir have it"},
         {WD_JOB_TRAIN, "learning_rate", "is --lr meant?"},
         {WD_JOB_TRAIN, "steps", "is --num_steps meant?"},
         {WD_JOB_TRAIN, "prompt", "is --data_path meant?"},
         {WD_JOB_PLAN, "ram", "is --host_memory meant?"},
-        {WD_JOB_PLAN, "vram", "--devices sim:24GiB plans for another one"},
+        {WD_JOB_PLAN, "vram", "--devices sim:24GiB is for another one"},
+        {WD_JOB_SAMPLE, "gpus", "is --device meant?"},
+        {WD_JOB_SAMPLE, "teacher_model", "is --model meant?"},
+        {WD_JOB_EVAL, "teacher_model", "is --teacher meant?"},
+        {WD_JOB_EVAL, "report_to", "eval has no option --report_to"},
         {WD_JOB_TRAIN, "batchsize", "is --batch_size meant?"},
         {WD_JOB_TRAIN, "zzzzzzzzzzzzzzzzzzzz", "`wandistiller train --help` lists"},
     };
@@ -416,7 +421,9 @@ static void paths_lie_beside_their_file(void **state)
     static const char text[] =
         "{\"teacher_path\": \"Wan-AI/None\", \"data_path\": \"beside.txt\", \"output_dir\": "
         "\"out\", \"cache_dir\": \"/cache\", \"teacher_lora\": \"a.lora:0.5,none:2,a.lora\", "
-        "\"sample_prompts\": [\"a cat\", \"beside.txt\"]}";
+        "\"sample_prompts\": [\"beside.txt\"]}";
+    static const char more[] = "{\"sample_prompts\": [\"a cat\", \"beside.txt\"], "
+                               "\"teacher_lora\": \"\"}";
     char folder[512], file[512], expected[2048];
     wd_train_options t = wd_train_defaults();
     wd_config *config = NULL;
@@ -433,12 +440,18 @@ static void paths_lie_beside_their_file(void **state)
     assert_string_equal(t.data_path, wd_test_path("configs/beside.txt"));
     assert_string_equal(t.output_dir, wd_test_path("configs/out"));
     assert_string_equal(t.cache_dir, "/cache");
-    assert_string_equal(t.sample_prompts.item[0], "a cat");
-    assert_string_equal(t.sample_prompts.item[1], wd_test_path("configs/beside.txt"));
+    assert_string_equal(t.sample_prompts.item[0], wd_test_path("configs/beside.txt"));
     snprintf(expected, sizeof expected, "%s/a.lora:0.5,none:2,%s/a.lora", folder, folder);
     assert_string_equal(t.teacher_lora, expected);
     wd_test_ok(wd_config_apply(config, WD_JOB_TRAIN, &t, &err), &err); /* as before */
     assert_string_equal(t.output_dir, wd_test_path("configs/out"));
+    wd_config_close(config);
+    t = wd_train_defaults(); /* of several prompts none is a file, and an empty list has none */
+    wd_test_ok(wd_file_write(file, more, sizeof more - 1, &err), &err);
+    wd_test_ok(wd_config_open(&config, file, &err), &err);
+    wd_test_ok(wd_config_apply(config, WD_JOB_TRAIN, &t, &err), &err);
+    assert_string_equal(t.sample_prompts.item[1], "beside.txt");
+    assert_string_equal(t.teacher_lora, "");
     wd_config_close(config);
 }
 

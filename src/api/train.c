@@ -108,6 +108,7 @@ static wd_status given_options(json_t **out, const wd_train_setup *s, wd_err *er
     if (!getcwd(folder, sizeof folder))
         return wd_fail(err, WD_IO, "the current folder cannot be found: %s", strerror(errno));
     *out = wd_train_options_json(&s->given, &usual);
+    json_object_del(*out, "resume"); /* a run that is repeated begins anew */
     json_object_set_new(*out, "output_dir", wd_json_string(s->given.output_dir));
     return wd_option_paths_resolve(*out, WD_JOB_TRAIN, folder, err);
 }

@@ -29,11 +29,29 @@ static void choose(wd_train_setup *s, bool has_gpus)
     wd_train_options *o = &s->options;
     o->teacher_dtype = given->teacher_dtype;
     o->mixed_precision = given->mixed_precision;
+    if (!o->teacher_dtype) o->teacher_dtype = s->begun_teacher_dtype;
+    if (!o->mixed_precision) o->mixed_precision = s->begun_mixed_precision;
     if (!o->teacher_dtype) o->teacher_dtype = has_gpus ? "bfloat16" : "float32";
     if (!o->mixed_precision) o->mixed_precision = has_gpus ? "bf16" : "no";
     if (is(o->teacher_dtype, "float16")) o->teacher_dtype = "bfloat16";
     if (is(o->mixed_precision, "fp16")) o->mixed_precision = "bf16";
     s->encoder_dtype = is(o->teacher_dtype, "float32") ? WD_F32 : WD_BF16;
+}
+
+/* The choice of an option of `train` that a checkpoint has under its name; NULL: none. */
+static const char *choice_of(const json_t *run, const char *name)
+{
+    const char *value = json_string_value(json_object_get(run, name));
+    const wd_option *option = wd_option_find(WD_JOB_TRAIN, name, NULL);
+    for (const char *const *c = option->choices; value && *c; c++)
+        if (!strcmp(*c, value)) return *c;
+    return NULL;
+}
+
+void wd_train_dtypes_keep(wd_train_setup *s, const json_t *run)
+{
+    s->begun_teacher_dtype = choice_of(run, "teacher_dtype");
+    s->begun_mixed_precision = choice_of(run, "mixed_precision");
 }
 
 wd_status wd_train_dtypes_resolve(wd_train_setup *s, wd_err *err)

@@ -6,6 +6,11 @@
 
 #include "api/train_setup.h"
 #include "dev/device_list.h"
+#include "io/json.h"
+
+/* Notes the dtypes with which the run of a checkpoint was begun, whose JSON is `run`: a resumed run
+ * has them where its options leave them open, whatever its devices. */
+void wd_train_dtypes_keep(wd_train_setup *setup, const json_t *run);
 
 /* Sets the open ones of the set-up's options teacher_dtype and mixed_precision, and the dtype of
  * the text encoder. Logs what float16 means. Fails where --devices must be read for it, and

@@ -143,8 +143,8 @@ static void follow(wd_machine_options *machine, const wd_strategy_plan *chosen)
     machine->micro_batch = chosen->micro_batch;
 }
 
-/* Whether a device has too little memory even without the teacher, wherever sheets are decoded: then
- * no strategy fits. */
+/* Whether a device has too little memory even without the teacher, wherever sheets are decoded:
+ * then no strategy fits. */
 static bool is_hopeless(const wd_train_plan *p)
 {
     const wd_devices *d = p->devices;

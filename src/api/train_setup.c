@@ -132,6 +132,7 @@ static wd_status find_checkpoint(wd_train_setup *s, wd_err *err)
     if (status != WD_OK) return status;
     const bool own = wd_path_is_inside(checkpoint.path, s->checkpoints);
     if (own) s->first_step = checkpoint.step + 1;
+    wd_train_dtypes_keep(s, checkpoint.run);
     if (own || !realpath(checkpoint.path, s->resume))
         memcpy(s->resume, checkpoint.path, sizeof s->resume);
     wd_checkpoint_close(&checkpoint);
@@ -333,8 +334,8 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(wd_train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));
     WD_TRY(resolve_length(s, err));
-    WD_TRY(wd_train_dtypes_resolve(s, err));
     WD_TRY(choose_folders(s, err));
+    WD_TRY(wd_train_dtypes_resolve(s, err));
     WD_TRY(check_folders(s, err));
     warn_of_clients(s);
     fill_trainer(s);
@@ -368,8 +369,8 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(wd_train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));
     WD_TRY(resolve_length(s, err));
-    WD_TRY(wd_train_dtypes_resolve(s, err));
     WD_TRY(choose_folders(s, err));
+    WD_TRY(wd_train_dtypes_resolve(s, err));
     fill_trainer(s);
     wd_machine_options *m = &s->trainer.machine;
     if (!m->trajectory.prompts) m->trajectory.prompts = 1;

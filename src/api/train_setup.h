@@ -28,6 +28,7 @@ typedef struct wd_train_setup {
     char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];
     wd_output output;         /* of rank 0 */
     char resume[WD_PATH_MAX]; /* the checkpoint's folder; "": a new run */
+    const char *begun_teacher_dtype, *begun_mixed_precision; /* of its run; NULL: a new run */
     int64_t first_step;       /* files after this step are moved to earlier-N; 0: all files */
     bool output_begun;        /* rank 0 has moved them and written run.json */
     wd_prompt_embeds embeds;  /* opened by the caller; closed here */

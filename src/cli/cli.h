@@ -7,12 +7,15 @@
 
 #include "wandistiller.h"
 
+enum { PATH_BYTES = 4096 }; /* PATH_MAX of Linux */
+
 /* The parts of a command line that are not options of the job. */
 typedef struct wd_cli_input {
     wd_common_options common;
-    wd_config *config;     /* the file of --config, which owns strings of the options */
-    char run_folder[4096]; /* of `train --resume FOLDER` without other options: its output folder */
-    bool done;             /* --help was printed, and there is nothing to run */
+    wd_config *config;           /* the file of --config, which owns strings of the options */
+    char run_folder[PATH_BYTES]; /* of `train --resume FOLDER` without other options: its output
+                                    folder */
+    bool done;                   /* --help was printed, and there is nothing to run */
 } wd_cli_input;
 
 /* Fills `options` (the job's struct) with defaults, then with the file of --config, then with the

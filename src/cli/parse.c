@@ -5,6 +5,7 @@
  * applied then, and the second time to replace its values. File and command line are two sources.
  */
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -137,22 +138,42 @@ static reader begin(wd_job job, void *options, wd_common_options *common, int ar
                     .argv = argv};
 }
 
-/* Writes the path of the run.json that says everything else about `train --resume FOLDER`, where
- * neither a teacher nor prompts are named, and the run's folder. FOLDER is a run's folder or one of
- * its checkpoints. false: there is none. */
-static bool find_resumed_run(char *file, size_t file_bytes, char *folder, size_t folder_bytes,
-                             const wd_train_options *o)
+static bool is_resumed_alone(const wd_train_options *o)
 {
-    static const char *const up[] = {"", "/../.."};
-    if (!o->resume || !strcmp(o->resume, "auto") || o->teacher_path || o->transformer ||
-        o->data_path)
-        return false;
-    for (int i = 0; i < 2; i++) {
-        const int n = snprintf(folder, folder_bytes, "%s%s", o->resume, up[i]);
-        const int m = snprintf(file, file_bytes, "%s/run.json", folder);
-        if (n < (int)folder_bytes && m < (int)file_bytes && !access(file, F_OK)) return true;
+    const bool has_teacher = o->teacher_path || o->transformer;
+    return o->resume && strcmp(o->resume, "auto") && !(has_teacher && o->data_path);
+}
+
+/* Cuts the last name off a path; returns it, or "" if there is none. */
+static const char *cut_name(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return "";
+    *slash = 0;
+    return slash + 1;
+}
+
+static bool has_run(char file[PATH_BYTES], const char *folder)
+{
+    return snprintf(file, PATH_BYTES, "%s/run.json", folder) < PATH_BYTES && !access(file, F_OK);
+}
+
+/* Finds the run.json that says everything else about `train --resume FOLDER`, where teacher and
+ * prompts are not both named: FOLDER is a run's folder, or one of its checkpoints.
+ * Writes its path, and that of the run's folder, which stays good when the checkpoint is removed.
+ */
+static wd_status find_resumed_run(char file[PATH_BYTES], char folder[PATH_BYTES],
+                                  const char *resume, wd_err *err)
+{
+    if (strlen(resume) < PATH_BYTES && realpath(resume, folder)) {
+        if (has_run(file, folder)) return WD_OK;
+        cut_name(folder);
+        if (!strcmp(cut_name(folder), "checkpoints") && has_run(file, folder)) return WD_OK;
     }
-    return false;
+    return refuse(err,
+                  "--resume %s: expected a run's folder, which has a run.json, or one of its "
+                  "checkpoints, found neither; or give --teacher_path and --data_path, too",
+                  resume);
 }
 
 /* Applies the file of the last --config. Errors in arguments are ignored here, since the second
@@ -163,10 +184,13 @@ static wd_status apply_config(wd_cli_input *out, reader *first, wd_err *err)
     const wd_common_options *common = first->common.options;
     void *options = first->own.options;
     read_all(first, &ignored);
-    char file[sizeof out->run_folder] = "";
-    const bool resumes =
-        first->job == WD_JOB_TRAIN && !common->config &&
-        find_resumed_run(file, sizeof file, out->run_folder, sizeof out->run_folder, options);
+    char file[PATH_BYTES] = "";
+    const bool resumes = first->job == WD_JOB_TRAIN && !common->config && is_resumed_alone(options);
+    if (resumes) {
+        const char *resume = ((wd_train_options *)options)->resume;
+        const wd_status found = find_resumed_run(file, out->run_folder, resume, err);
+        if (found != WD_OK) return found;
+    }
     wd_options_default(options, wd_options_bytes(first->job), first->job);
     if (!common->config && !resumes) return WD_OK;
     wd_status status = wd_config_open(&out->config, resumes ? file : common->config, err);

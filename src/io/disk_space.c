@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 /* Cuts the last component of a path off; false: there is none left. */
 static bool cut(char path[WD_PATH_MAX])
@@ -21,12 +22,13 @@ static bool cut(char path[WD_PATH_MAX])
     return true;
 }
 
-/* Some file systems, of networks and of FUSE, say that they have no blocks at all. A tmpfs without
- * a limit says so, too. */
+/* root may use the blocks that are reserved for it. Some file systems, of networks and of FUSE, say
+ * that they have no blocks at all. A tmpfs without a limit says so, too. */
 static uint64_t free_bytes(const struct statvfs *s)
 {
     uint64_t bytes;
-    if (!s->f_blocks || __builtin_mul_overflow(s->f_bavail, (uint64_t)s->f_frsize, &bytes))
+    const uint64_t blocks = geteuid() ? s->f_bavail : s->f_bfree;
+    if (!s->f_blocks || __builtin_mul_overflow(blocks, (uint64_t)s->f_frsize, &bytes))
         return UINT64_MAX;
     return bytes;
 }

@@ -81,14 +81,15 @@ static const char *key_at(int i)
 
 /* ---- faults ---- */
 
-enum { FAULTS_TEXT = 3072 };
+enum { FAULTS_TEXT = 1600 }; /* an error has room for them and for a path */
 
 /* The faults of a file, which are reported together. */
 typedef struct faults {
     const char *where;
-    char text[FAULTS_TEXT]; /* "; "-separated, each without the name of the file */
+    char text[FAULTS_TEXT]; /* as many as fit, each without the name of the file */
     size_t used;
     int count;
+    bool is_cut;
     wd_status status; /* of the first one */
 } faults;
 
@@ -100,6 +101,10 @@ static void note(faults *f, wd_status status, const wd_err *err)
     if (status == WD_OK) return;
     if (!strncmp(text, f->where, n) && !strncmp(text + n, ": ", 2)) text += n + 2;
     if (!f->count++) f->status = status;
+    if (f->used + strlen(text) + sizeof "; (1000)  ..." > sizeof f->text) {
+        f->is_cut = true;
+        return;
+    }
     f->used = wd_append(f->text, sizeof f->text, f->used, "%s(%d) %s", f->count > 1 ? "; " : "",
                         f->count, text);
 }
@@ -107,7 +112,8 @@ static void note(faults *f, wd_status status, const wd_err *err)
 static wd_status report(const faults *f, wd_err *err)
 {
     if (f->count == 1) return wd_fail(err, f->status, "%s: %s", f->where, f->text + strlen("(1) "));
-    return wd_fail(err, f->status, "%s has %d faults: %s", f->where, f->count, f->text);
+    return wd_fail(err, f->status, "%s has %d faults: %s%s", f->where, f->count, f->text,
+                   f->is_cut ? "; ..." : "");
 }
 
 /* ---- unknown keys ---- */
@@ -166,23 +172,25 @@ typedef struct given {
     int64_t value;
 } given;
 
-static wd_status read_ints(given out[SETTINGS], wd_json_reader r, wd_err *err)
+static wd_status read_int(given *g, const int_key *key, wd_json_reader r, wd_err *err)
 {
-    for (int i = 0; i < INT_KEYS; i++) {
-        given *g = &out[int_keys[i].setting];
-        const setting s = int_keys[i].setting;
-        const int64_t most = s == LAYERS ? LAYERS_MAX : s == TEXT_TOKENS ? TEXT_MAX : VALUE_MAX;
-        int64_t value = 0;
-        WD_TRY(wd_json_int(&value, r, int_keys[i].name, 1, most, WD_JSON_OPTIONAL, err));
-        if (!value) continue;
-        if (g->key && g->value != value) {
-            return wd_fail(err, WD_MISMATCH, "%s: %s is %lld, but %s is %lld; give one of them",
-                           r.where, g->key, (long long)g->value, int_keys[i].name,
-                           (long long)value);
-        }
-        *g = (given){int_keys[i].name, value};
-    }
+    const setting s = key->setting;
+    const int64_t most = s == LAYERS ? LAYERS_MAX : s == TEXT_TOKENS ? TEXT_MAX : VALUE_MAX;
+    int64_t value = 0;
+    WD_TRY(wd_json_int(&value, r, key->name, 1, most, WD_JSON_OPTIONAL, err));
+    if (!value) return WD_OK;
+    if (g->key && g->value != value)
+        return wd_fail(err, WD_MISMATCH, "%s: %s is %lld, but %s is %lld; give one of them",
+                       r.where, g->key, (long long)g->value, key->name, (long long)value);
+    *g = (given){key->name, value};
     return WD_OK;
+}
+
+static void read_ints(given out[SETTINGS], faults *f, wd_json_reader r)
+{
+    wd_err err;
+    for (int i = 0; i < INT_KEYS; i++)
+        note(f, read_int(&out[int_keys[i].setting], &int_keys[i], r, &err), &err);
 }
 
 /* A value that cannot differ from the teacher's. */
@@ -415,7 +423,7 @@ wd_status wd_student_config_read(wd_student_config *out, const json_t *json, con
     for (; i; i = json_object_iter_next((json_t *)json, i))
         note(&f, check_key(json_object_iter_key(i), where, &fault), &fault);
     note(&f, check_kind(r, &teacher->dit, &fault), &fault);
-    note(&f, read_ints(g, r, &fault), &fault);
+    read_ints(g, &f, r);
     check_same(&f, g, where, &teacher->dit);
     note(&f, check_patch(r, &teacher->dit, &fault), &fault);
     const wd_status width = read_width(dit, g, where, &fault);

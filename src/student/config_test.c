@@ -167,6 +167,18 @@ static void all_faults_are_named(void **state)
     const wd_status status = read_text(&c, text, &err);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         wd_test_refused(status, &err, WD_INVALID_ARGUMENT, says[i]);
+    static const char numbers[] = "{\"num_layers\": \"a\", \"hidden_size\": \"b\", "
+                                  "\"freq_dim\": \"c\"}";
+    const wd_status of_numbers = read_text(&c, numbers, &err);
+    wd_test_refused(of_numbers, &err, WD_BAD_FORMAT, "s.json has 3 faults: (1) ");
+    wd_test_refused(of_numbers, &err, WD_BAD_FORMAT, "num_layers");
+    char many[4096] = "{";
+    for (int i = 0; i < 60; i++)
+        snprintf(many + strlen(many), sizeof many - strlen(many), "\"unknown_number_%d\": 1%s", i,
+                 i < 59 ? ", " : "}");
+    const wd_status of_many = read_text(&c, many, &err);
+    wd_test_refused(of_many, &err, WD_INVALID_ARGUMENT, "s.json has 60 faults: (1) ");
+    assert_string_equal(err.message + strlen(err.message) - 5, "; ...");
 }
 
 /* Of a teacher whose feed-forward width is below its number of heads. */

@@ -50,7 +50,7 @@ static const char negative_prompt[] =
 static const preset presets[] = {
     {"wan2.1-1.3b", HUB("Wan2.1-T2V-1.3B"), DIT(16, 12, 8960, 30), vae_21, 0, 3, {5, 5}, false},
     {"wan2.1-14b", HUB("Wan2.1-T2V-14B"), DIT(16, 40, 13824, 40), vae_21, 0, 5, {5, 5}, false},
-    {"wan2.2-a14b", HUB("Wan2.2-T2V-A14B"), DIT(16, 40, 13824, 40), vae_21, 0.875, 5, {4, 3}, false},
+    {"wan2.2-a14b", HUB("Wan2.2-T2V-A14B"), DIT(16, 40, 13824, 40), vae_21, .875, 5, {4, 3}, false},
     {"wan2.2-5b", HUB("Wan2.2-TI2V-5B"), DIT(48, 24, 14336, 30), vae_22, 0, 5, {5, 5}, true},
 };
 
