@@ -7,6 +7,7 @@ Replaces the text between the two markers, and plan.svg in the folder of the pag
 and no GPU."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,11 @@ def plan(program, machine, *more):
                           env=environment).stdout
 
 
+def without_free_disk(text):
+    """The free space of the disk of whoever made the page says nothing about the plan."""
+    return re.sub(r", [0-9.]+ [KMGT]iB free.*", "", text)
+
+
 def seconds(value):
     return f"{value:.2f}" if value < 10 else f"{value:.0f}"
 
@@ -104,7 +110,8 @@ def whole(program):
         yield f"`--devices {devices(machine)} --host_memory {machine[2]}{more}`"
         yield ""
         yield "```"
-        yield "\n".join(line.rstrip() for line in plan(program, machine).splitlines())
+        text = without_free_disk(plan(program, machine))
+        yield "\n".join(line.rstrip() for line in text.splitlines())
         yield "```"
         yield ""
 
