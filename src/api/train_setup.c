@@ -218,6 +218,7 @@ static wd_export_options export_options(const wd_train_setup *s)
     export.height = o->height;
     export.width = o->width;
     export.text_tokens = o->max_sequence_length;
+    export.text_encoder_file = o->tokenizer ? NULL : o->text_encoder; /* ComfyUI's has one inside */
     export.guidance_scale[0] = o->guidance_scale;
     export.guidance_scale[1] = o->guidance_scale_2;
     export.teacher_name = o->teacher_path ? o->teacher_path : s->teacher.path;

@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "io/json.h"
 #include "wan/convert.h"
 #include "wan/convert_lines.h"
@@ -17,6 +18,9 @@
 #include "wan/workflow.h"
 
 static const char workflow_name[] = "student.json";
+
+/* Comfy-Org/Wan_2.1_ComfyUI_repackaged, split_files/text_encoders. */
+static const char small_text_encoder[] = "umt5_xxl_fp8_e4m3fn_scaled.safetensors";
 
 static const struct {
     const char *name, *file; /* of the folder, and of the file in it */
@@ -45,6 +49,21 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* The file that ComfyUI loads the text encoder from: the one that was read, if it is one for
+ * ComfyUI, else the smallest of those that Comfy-Org publishes. */
+static const char *text_encoder_of(const wd_pipeline *student, const wd_export_options *o)
+{
+    const bool has_tokenizer = !*student->part[WD_COMPONENT_TOKENIZER];
+    const char *part = has_tokenizer ? student->part[WD_COMPONENT_TEXT_ENCODER] : "";
+    const char *read = o->text_encoder_file ? o->text_encoder_file : part;
+    if (wd_ends_with(read, ".safetensors")) return name_of(read);
+    wd_log(WD_LOG_INFO,
+           "the workflow loads the text encoder %s; choose another file of the same encoder in its "
+           "node, such as umt5_xxl_fp16.safetensors, if you have that",
+           small_text_encoder);
+    return small_text_encoder;
+}
+
 wd_status wd_student_write_workflow(const char *path, const char *file, bool is_gguf,
                                     const wd_pipeline *student, const wd_export_options *o,
                                     wd_err *err)
@@ -62,7 +81,7 @@ wd_status wd_student_write_workflow(const char *path, const char *file, bool is_
     const wd_workflow workflow = {
         .unet = name_of(file),
         .unet_is_gguf = is_gguf,
-        .clip = "umt5_xxl_fp16.safetensors", /* as Comfy-Org publishes them */
+        .clip = text_encoder_of(student, o),
         .vae = large ? "wan2.2_vae.safetensors" : "wan_2.1_vae.safetensors",
         .prompt = o->prompt,
         .latent_channels = student->dit.in_channels,

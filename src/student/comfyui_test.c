@@ -125,6 +125,28 @@ static void samplers(void **state)
     }
 }
 
+/* The workflow loads the text encoder that was read, if it is a file for ComfyUI, else the one that
+ * takes least memory. */
+static void text_encoders(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {{NULL, "umt5_xxl_fp8_e4m3fn_scaled.safetensors"},
+                                           {"models/my_umt5.safetensors", "my_umt5.safetensors"},
+                                           {"a/folder", "umt5_xxl_fp8_e4m3fn_scaled.safetensors"}};
+    wd_err err;
+    wd_pipeline p;
+    wd_export_options o = wd_export_defaults();
+    const char *path = wd_test_in(wd_test_folder(), "encoder.json");
+    wd_test_ok(wd_pipeline_open(&p, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    for (int i = 0; i < 3; i++) {
+        o.text_encoder_file = files[i][0];
+        wd_test_ok(wd_student_write_workflow(path, "x.safetensors", false, &p, &o, &err), &err);
+        json_t *json = json_load_file(path, 0, NULL);
+        assert_string_equal(json_string_value(wd_test_widget(json, "CLIPLoader", 0)), files[i][1]);
+        json_decref(json);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -136,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),
+        cmocka_unit_test(text_encoders),
         cmocka_unit_test(written_and_removed),
         cmocka_unit_test(links_are_not_followed),
         cmocka_unit_test(whole_or_not_there),

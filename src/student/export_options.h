@@ -19,6 +19,8 @@ typedef struct wd_export_options {
     double guidance_scale[2]; /* folded in: [0] of the only or the high-noise expert */
     int64_t trained_steps;
     const char *teacher_name; /* as the user gave it */
+    const char *text_encoder_file; /* from which the teacher's was read, for the workflow; NULL: a
+                                    * folder, or a file without a tokenizer */
     const char *prompt; /* of the example in card and workflow. The folder is published, so it is
                          * none of the training prompts */
 } wd_export_options;
