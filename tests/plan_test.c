@@ -127,8 +127,17 @@ static int64_t planned_peak(const char *run)
     return planned_peak_of(run, "sim:0");
 }
 
-/* Runs the commands that a refusal offers, the first `most` of them, the best one last: its student
- * stays. Nothing in them needs quotes. */
+/* Whether a command makes the student of RUN: other strategies, windows and checkpointing never
+ * change it. */
+static bool keeps_student(const char *command)
+{
+    return strstr(command, "--teacher_dtype float32") && strstr(command, "--mixed_precision no") &&
+           strstr(command, "--batch_size 8 ") && !strstr(command, "--on_policy_share") &&
+           strstr(command, "--target_replay 1024");
+}
+
+/* Runs the commands that a refusal offers, the first `most` of them, and the fastest of those that
+ * keep the student last: its student stays. Nothing in them needs quotes. */
 static void run_the_suggestions(int most)
 {
     static char offered[1 << 16], *line[5];
@@ -140,6 +149,13 @@ static void run_the_suggestions(int most)
         *end++ = 0;
     }
     assert_true(lines > 0);
+    for (int i = 0; i < lines; i++)
+        if (keeps_student(line[i])) {
+            char *first = line[0];
+            line[0] = line[i];
+            line[i] = first;
+            break;
+        }
     while (lines--) {
         const char *arguments[62];
         int n = 0;
@@ -696,8 +712,9 @@ static void a_strategy_that_was_asked_for_is_judged(void **state)
                    "bfloat16", "--student_config", student, "--height", "512", "--width", "512",
                    "--host_memory", "64GiB", "--devices", "sim:rtx4090@cpu=2TFLOP/s",
                    "--teacher_device_strategy", "gpu");
-    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under --teacher_device_strategy "
-                                                  "gpu; the commands above do");
+    wd_program_refused(&program, WD_DOES_NOT_FIT,
+                       "does not fit under --teacher_device_strategy "
+                       "gpu; the commands above do");
     assert_non_null(strstr(program.out, "\ndoes not fit under gpu\n"));
     for (const char *at = program.err; (at = strstr(at, "  # ")); at++, ways++) {
         assert_int_equal(sscanf(at, "  # %lf s per step", &seconds), 1);

@@ -253,7 +253,7 @@ static void what_cannot_be_is_refused_by_name(void **state)
 {
     (void)state;
     refuse(WD_UNSUPPORTED, "these devices can serve cpu, custom, disk, auto",
-           "--teacher_device_strategy", "offload");
+           "--teacher_device_strategy", "gpu");
     refuse(WD_UNSUPPORTED, "balanced needs two devices or more", "--balance_teacher", NULL);
     refuse(WD_INVALID_ARGUMENT, "found \"fast\"", "--teacher_device_strategy", "fast");
     refuse(WD_UNSUPPORTED, "--devices cuda:0", "--devices", "cuda:0");

@@ -134,6 +134,7 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
         WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
     else
         wd_checkpoint_assist(&tensors, t->machine->queue);
+    wd_queue_wait(t->machine->queue); /* what others wait for is done before this rank waits */
     if (!hear_of_space(t, lacks_space)) t->saved_step = t->step;
 out:
     json_decref(run);
