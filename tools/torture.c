@@ -40,7 +40,6 @@ static const double end_s_max = 10, start_s_max = 60;
     X(abort, 1, "SIGABRT")                                                                         \
     X(hang, 2, "its main thread stops, and the watch does not")                                    \
     X(starve, 2, "gets no more memory")                                                            \
-    X(disk, 1, "can write no more")                                                                \
     X(early, 1, "SIGSTOP while the ranks find one another")                                        \
     X(damage, 2, "finds its teacher's file damaged")                                               \
     X(option, 1, "has another option than the others")                                             \
@@ -129,8 +128,8 @@ static size_t read_some(char *out, size_t bytes, const char *path)
 
 /* Options of all ranks; their folders are in the folder of this file. */
 static const char options_json[] =
-    "{\"teacher_path\": \"teacher\", \"data_path\": \"../prompts.txt\", "
-    "\"student_config\": \"../student.json\", \"output_dir\": \"../run\", "
+    "{\"teacher_path\": \"teacher\", \"data_path\": \"prompts.txt\", "
+    "\"student_config\": \"student.json\", \"output_dir\": \"run\", "
     "\"height\": 32, \"width\": 32, \"batch_size\": 1, \"trajectories\": 6, "
     "\"trajectory_steps\": 4, \"lr\": 1e-4, \"lr_schedule\": \"constant\", "
     "\"num_steps\": 10000000, \"checkpoint_interval\": 3, \"resume\": \"auto\", "
@@ -410,11 +409,8 @@ static void injure(torture *t, injury what, int rank)
     case INJURY_hang:
         hang(t, pid);
         break;
-    case INJURY_starve:
+    default: /* INJURY_starve */
         limit(pid, RLIMIT_AS, address_space(pid) + draw(t, 32 << 20));
-        break;
-    default:
-        limit(pid, RLIMIT_FSIZE, 1024);
     }
 }
 
@@ -543,7 +539,7 @@ static void torture_once(torture *t, injury what)
     const int rank = (int)draw(t, RANKS);
     const bool had_checkpoint = has_checkpoint(t);
     t->injury = known[what].name;
-    t->ill = what == INJURY_disk ? 0 : rank;
+    t->ill = rank;
     start(t, what, rank, NULL);
     double begun = wd_clock_s();
     if (what == INJURY_early) {
