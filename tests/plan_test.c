@@ -1,6 +1,7 @@
 /* The program with teachers anywhere: one student under every strategy, also when a run changes its
  * strategy in the middle; plans that hold to the byte; and suggestions that work. */
 #include "program.h"
+#include "teacher_copy.h"
 
 #include <sys/resource.h>
 
@@ -581,6 +582,27 @@ static void plan_needs_a_teacher(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--teacher_device_map");
 }
 
+/* A teacher with another text encoder than its configuration says. */
+static void plan_refuses_what_train_refuses(void **state)
+{
+    (void)state;
+    char other[WD_PATH_MAX];
+    int code[2];
+    wd_err err;
+    wd_test_copy_teacher(other, "other-encoder");
+    wd_test_ok(wd_file_copy(wd_test_in(other, "text_encoder/model.safetensors"),
+                            wd_test_in(other, "vae/diffusion_pytorch_model.safetensors"), &err),
+               &err);
+    for (int planned = 0; planned < 2; planned++) {
+        wd_program_run(&program, planned ? "plan" : "train", "--teacher_path", other, "--data_path",
+                       prompts, "--output_dir", wd_test_path("never"), "--num_steps", "1");
+        code[planned] = program.code;
+        assert_non_null(strstr(program.err, "text_encoder"));
+    }
+    assert_int_not_equal(code[0], 0);
+    assert_int_equal(code[1], code[0]);
+}
+
 #define TOO_SMALL "sim:1MiB,2MiB@link=1GB/s,compute=1GFLOP/s"
 
 /* Whether no line from the table of strategies on, up to the verdict, is longer than a terminal. */
@@ -935,6 +957,7 @@ int main(void)
         cmocka_unit_test(what_fits_is_not_streamed),
         cmocka_unit_test(a_device_may_be_too_small_to_measure),
         cmocka_unit_test(plan_needs_a_teacher),
+        cmocka_unit_test(plan_refuses_what_train_refuses),
         cmocka_unit_test(plan_prints_tables),
         cmocka_unit_test(plans_are_narrow),
         cmocka_unit_test(a_plan_ends_with_a_command),

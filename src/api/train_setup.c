@@ -19,6 +19,7 @@
 #include "dev/device_list.h"
 #include "io/writable.h"
 #include "student/checkpoint_list.h"
+#include "student/components.h"
 #include "wan/convert.h"
 #include "wan/preset.h"
 
@@ -360,10 +361,20 @@ static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err
     return wd_pipeline_require_experts(&s->teacher, err);
 }
 
+/* A plan needs no more than a transformer, but of a teacher that is all there it refuses what
+ * `train` refuses, such as another text encoder than UMT5. */
+static wd_status check_whole_teacher(const wd_pipeline *p, wd_err *err)
+{
+    const bool is_whole = *p->path && p->has[WD_COMPONENT_TEXT_ENCODER] &&
+                          p->has[WD_COMPONENT_VAE] && p->has[WD_COMPONENT_TOKENIZER];
+    return is_whole ? wd_components_check(p, err) : WD_OK;
+}
+
 static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_err *err)
 {
     WD_TRY(wd_student_forms_parse(&s->forms, s->options.export_to, err));
     WD_TRY(open_teacher(s, preset, err));
+    WD_TRY(check_whole_teacher(&s->teacher, err));
     WD_TRY(open_student(s, err));
     WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));
