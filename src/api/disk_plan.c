@@ -289,7 +289,8 @@ static void say_ways(const wd_disk_plan *p, int disk, const wd_train_setup *s)
     const wd_disk *k = &p->disk[disk];
     const uint64_t cache = bytes_in(p, disk, WD_DISK_CACHE);
     const uint64_t output = bytes_in(p, disk, WD_DISK_OUTPUT);
-    const uint64_t more = (uint64_t)(p->kept > 1 ? p->kept - 1 : 0) * p->checkpoint_bytes;
+    const bool is_counted = s->trainer.checkpoint_interval && p->kept > 1; /* not by time */
+    const uint64_t more = is_counted ? (uint64_t)(p->kept - 1) * p->checkpoint_bytes : 0;
     if (more && more <= output) say_way(k, "--keep_checkpoints 1", more);
     if (cache) say_way(k, "--cache_dir DIR on another disk", cache);
     if (!output) return;

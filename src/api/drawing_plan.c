@@ -6,6 +6,7 @@
 
 #include "api/drawing_impl.h"
 #include "api/memory_report.h"
+#include "api/teacher_choice.h"
 #include "core/host.h"
 #include "core/log.h"
 
@@ -244,11 +245,7 @@ wd_status wd_drawing_plan_open(wd_drawing_plan *out, const wd_drawing *drawing, 
     int count = 1;
     bool found;
     if (drawing->strategy) WD_TRY(wd_strategy_of(&strategy[0], drawing->strategy, err));
-    if (strategy[0] == WD_STRATEGY_offload && is_processor(drawing->run)) {
-        wd_log(WD_LOG_INFO, "--teacher_device_strategy offload: there is no GPU to which weights "
-                            "could be brought, so cpu is meant");
-        strategy[0] = WD_STRATEGY_cpu;
-    }
+    if (is_processor(drawing->run)) strategy[0] = wd_teacher_choice_on_processor(strategy[0]);
     WD_TRY(wd_drawing_check_strategy(strategy[0], drawing->run, err));
     if (strategy[0] == WD_STRATEGY_auto) count = wd_drawing_strategies(strategy, drawing->run);
     WD_TRY(wd_drawing_search_open(&search, drawing, WD_DTYPE_COUNT, err));

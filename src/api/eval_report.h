@@ -28,8 +28,9 @@ typedef struct wd_eval_report {
      * final latents, PSNR of the pictures with values in [0, 1], and the mean of Pearson's
      * correlation of the pictures. */
     wd_eval_figure velocity, latents, psnr_db, correlation;
-    wd_eval_figure reference_db, reference_correlation; /* the same of pictures, to the teacher's in
-                                                         * reference_steps */
+    /* PSNR and correlation of the student's pictures, as above, with those that the teacher draws
+     * in reference_steps steps. */
+    wd_eval_figure reference_db, reference_correlation;
     const char *quantisation; /* the student is the teacher in this dtype; NULL: it is a student */
     /* Mean distance of a prompt's pictures from seed to seed: of the teacher's, the student's, and
      * the teacher's with reference_steps; 0 with one seed. */

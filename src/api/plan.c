@@ -109,7 +109,7 @@ static wd_status say_plan(char **text, const wd_plan_options *options, const wd_
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (options->svg) WD_TRY(wd_plan_svg_write(options->svg, &table, err));
     WD_TRY(say(text, &table, options->json, err));
-    wd_advice_log(where, s);
+    if (table.fits) wd_advice_log(where, s);
     if (!table.fits) return wd_suggestions_refuse(where, s, err);
     return table.lacks_disk ? wd_disk_plan_refuse(&disks, s, err) : WD_OK;
 }

@@ -149,8 +149,8 @@ static void say_bytes(wd_page *p, double bytes)
     wd_page_say(p, " %9s", wd_bytes_text(text, sizeof text, (size_t)bytes));
 }
 
-/* How many devices the short table of strategies has columns for. Of more than one it shows the
- * fullest, which decides whether a strategy fits. */
+/* Whether the table of strategies shows the fullest device, which decides whether a strategy fits,
+ * instead of each one: the short table does where there are several. */
 static bool shows_fullest(const wd_plan_table *t)
 {
     return !t->verbose && t->plan->devices->count > 2;

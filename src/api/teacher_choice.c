@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/log.h"
 
 /* Whether `strategy` is neither `own` nor auto, so that an option of `own` has no effect. */
 static bool is_other(const char *strategy, const char *own)
@@ -72,4 +73,12 @@ void wd_teacher_choose(wd_train_options *o, const char *strategy)
     o->teacher_device_strategy = strategy;
     if (map_is_unread(o)) o->teacher_device_map = NULL;
     if (rank_is_unread(o)) o->teacher_rank = -1;
+}
+
+wd_strategy wd_teacher_choice_on_processor(wd_strategy asked)
+{
+    if (asked != WD_STRATEGY_offload) return asked;
+    wd_log_once(WD_LOG_INFO, "--teacher_device_strategy offload: there is no GPU to which weights "
+                             "could be brought, so cpu is meant");
+    return WD_STRATEGY_cpu;
 }

@@ -5,6 +5,7 @@
 #ifndef WD_API_TEACHER_CHOICE_H
 #define WD_API_TEACHER_CHOICE_H
 
+#include "teacher/strategy.h"
 #include "wandistiller.h"
 
 /* Returns WD_INVALID_ARGUMENT, naming both options, if two contradict. `strategy` is the name of
@@ -18,5 +19,9 @@ void wd_teacher_choice_yield(wd_train_options *options, const wd_train_options *
 
 /* Changes the strategy, and resets the option that does not belong to it. */
 void wd_teacher_choose(wd_train_options *options, const char *strategy);
+
+/* The strategy that is meant where the processor is the only device: offload means cpu, which it
+ * logs once. */
+wd_strategy wd_teacher_choice_on_processor(wd_strategy asked);
 
 #endif

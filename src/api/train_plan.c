@@ -7,8 +7,8 @@
 
 #include "api/memory_report.h"
 #include "api/sheets.h"
+#include "api/teacher_choice.h"
 #include "api/train_cluster.h"
-#include "core/log.h"
 #include "core/memory.h"
 #include "dev/ops.h"
 #include "teacher/stage_layout.h"
@@ -23,10 +23,7 @@ static wd_status choose_strategy(wd_train_plan *p, const wd_train_setup *s, wd_e
     if (!name && o->teacher_rank >= 0) name = "gpu0";
     WD_TRY(wd_strategy_of(&p->asked, name ? name : wd_strategy_name(WD_STRATEGY_auto), err));
     const bool is_alone = p->devices->count == 1 && !p->devices->processor;
-    if (p->asked != WD_STRATEGY_offload || !is_alone) return WD_OK;
-    wd_log_once(WD_LOG_INFO, "--teacher_device_strategy offload: there is no GPU to which weights "
-                             "could be brought, so cpu is meant");
-    p->asked = WD_STRATEGY_cpu;
+    if (is_alone) p->asked = wd_teacher_choice_on_processor(p->asked);
     return WD_OK;
 }
 

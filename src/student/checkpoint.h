@@ -55,7 +55,7 @@ typedef struct wd_checkpoint_space {
     uint64_t weights, moments, ema; /* of networks that are trained */
     uint64_t snapshot;              /* of a network that is not: copies of weights */
     uint64_t other;                 /* the caller's other tensors */
-    uint64_t file;                  /* state.safetensors: all of these, and its header */
+    uint64_t file;                  /* state.safetensors: its header and all these tensors */
 } wd_checkpoint_space;
 
 /* The other files of a checkpoint, state.json and the hashes, are no longer than this beside the
