@@ -10,7 +10,7 @@
 #include "bench/random_transformer.h"
 #include "core/random.h"
 #include "distill/devices.h"
-#include "distill/source_trajectory.h"
+#include "distill/source.h"
 #include "io/file.h"
 #include "teacher/residency.h"
 #include "teacher/stage_layout.h"
@@ -155,7 +155,7 @@ static wd_status open_rig(rig *r, const wd_bench_teacher *t, const wd_bench_work
                                             .flow_shift = 3,
                                             .num_train_timesteps = 1000,
                                             .integer_timesteps = true};
-    const wd_trajectory_source_options source = {
+    const wd_source_options source = {
         .trajectory = r->trajectory,
         .batches = {.samples_max = 1,
                     .state_count = t->config.in_channels * t->latent * t->latent,
@@ -175,7 +175,7 @@ static wd_status open_rig(rig *r, const wd_bench_teacher *t, const wd_bench_work
     WD_TRY(wd_residency_open_placed(&r->residency, &t->pipeline, &r->placement, t->dtype,
                                     d->teacher, d->host, r->comm, err));
     WD_TRY(wd_sweep_open(&r->sweep, &o, r->residency, d->teacher, err));
-    return wd_source_open_trajectory(&r->source, &source, r->sweep, d->home, d->student, err);
+    return wd_source_trajectory.open(&r->source, &source, r->sweep, d->home, d->student, err);
 }
 
 static void close_rig(rig *r)

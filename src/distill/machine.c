@@ -24,9 +24,41 @@ int64_t wd_machine_step_samples(const wd_machine_options *o)
     return o->batch * o->accumulation * wd_machine_ranks(o);
 }
 
+/* Samples of this phase's steps; 0: nobody knows, or more than any run sees. */
+static int64_t samples_end(const wd_machine_options *o)
+{
+    const int64_t steps = o->steps - o->first_step, each = wd_machine_step_samples(o);
+    return steps > 0 && steps <= WD_STREAM_SAMPLES_MAX / each ? steps * each : 0;
+}
+
+wd_source_options wd_machine_source_options(const wd_machine_options *o)
+{
+    const wd_batches_options batches = {.samples_max = o->batch,
+                                        .state_count = wd_machine_state_count(o),
+                                        .text_tokens = o->text_tokens,
+                                        .text_dim = o->student.text_dim,
+                                        .text_dtype = o->student_dtype,
+                                        .text = o->text,
+                                        .text_context = o->text_context};
+    return (wd_source_options){.trajectory = o->trajectory,
+                               .batches = batches,
+                               .reuse = o->reuse,
+                               .replay = o->replay,
+                               .step_samples = wd_machine_step_samples(o),
+                               .samples_end = samples_end(o),
+                               .window = o->window,
+                               .comm = o->comm,
+                               .rollouts = {.buffer = o->ema ? WD_PARAMS_EMA : WD_PARAMS_P,
+                                            .batches = batches,
+                                            .latent_height = o->latent_height,
+                                            .latent_width = o->latent_width,
+                                            .text_repeat = o->text_repeat}};
+}
+
 double wd_machine_step_targets(const wd_machine_options *o)
 {
-    return o->recipe->source->step_targets(o);
+    const wd_source_options source = wd_machine_source_options(o);
+    return o->recipe->source->step_targets(&source);
 }
 
 double wd_machine_step_bytes(const wd_machine_options *o)
@@ -34,9 +66,10 @@ double wd_machine_step_bytes(const wd_machine_options *o)
     const double text =
         (double)wd_dtype_size(o->student_dtype, o->text_tokens * o->student.text_dim);
     const double samples = (double)(o->batch * o->accumulation);
+    const wd_source_options source = wd_machine_source_options(o);
     /* texts, timesteps, weights, and the rates of the optimizer */
     return samples * text + (2 * samples + WD_OPTIMIZER_RATES) * sizeof(float) +
-           o->recipe->source->step_bytes(o);
+           o->recipe->source->step_bytes(&source);
 }
 
 /* How many values the result of a step has. */
@@ -113,7 +146,8 @@ static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd
     wd_sweep_options sweep = wd_machine_sweep_options(o);
     if (!teacher || !teacher->residency) return WD_OK;
     if (teacher->placement) sweep.window_max = wd_placed_window(teacher->placement, o->window);
-    sweep.sweeps_apart = o->recipe->source->sweeps_apart(o);
+    const wd_source_options source = wd_machine_source_options(o);
+    sweep.sweeps_apart = o->recipe->source->sweeps_apart(&source);
     if (teacher->home) sweep.latents_device = wd_queue_device(teacher->home);
     return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->queues, err);
 }
@@ -136,6 +170,13 @@ static wd_status open_results(wd_machine *m, wd_err *err)
                     "losses", err);
 }
 
+wd_status wd_machine_open_source(wd_machine *m, wd_err *err)
+{
+    wd_source_options source = wd_machine_source_options(&m->options);
+    source.rollouts.student = m->params[0];
+    return m->options.recipe->source->open(&m->source, &source, m->sweep, m->home, m->queue, err);
+}
+
 wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
                           const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err)
 {
@@ -148,7 +189,7 @@ wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
     WD_TRY_OUT(open_results(m, err));
     WD_TRY_OUT(options->recipe->open(m, err));
     WD_TRY_OUT(open_sweep(m, teacher, err));
-    WD_TRY_OUT(options->recipe->source->open(&m->source, m, err));
+    WD_TRY_OUT(wd_machine_open_source(m, err));
     *out = m;
 out:
     if (status != WD_OK) wd_machine_close(m);
@@ -173,7 +214,8 @@ wd_sweep *wd_machine_sweep(const wd_machine *machine)
 wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
                                   wd_err *err)
 {
-    return options->recipe->source->check_saved(options, saved, err);
+    const wd_source_options source = wd_machine_source_options(options);
+    return options->recipe->source->check_saved(&source, saved, err);
 }
 
 wd_status wd_machine_check_devices(const wd_machine *m, wd_err *err)

@@ -34,13 +34,14 @@ wd_status wd_machine_enter_phase(wd_machine *m, const wd_machine_options *phase,
     m->source = NULL;
     if (m->sweep) wd_sweep_forget_next(m->sweep); /* the next window is one of the new phase */
     m->options = *phase;
-    return phase->recipe->source->open(&m->source, m, err);
+    return wd_machine_open_source(m, err);
 }
 
 /* Of the steps [first, end) of a phase. */
 static int64_t targets_of(const wd_machine_options *o, int64_t first, int64_t end)
 {
-    return o->recipe->source->targets(o, (end - first) * wd_machine_step_samples(o));
+    const wd_source_options source = wd_machine_source_options(o);
+    return o->recipe->source->targets(&source, (end - first) * wd_machine_step_samples(o));
 }
 
 /* Targets of the phase before this one, which is the run's first. */

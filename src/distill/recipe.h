@@ -8,6 +8,9 @@
 
 #include "distill/source.h"
 
+typedef struct wd_machine wd_machine;
+typedef struct wd_machine_options wd_machine_options;
+
 typedef struct wd_recipe {
     const char *name;
     const wd_source_vtable *source; /* of its batches */

@@ -2,8 +2,8 @@
  * distill/recipe.h. They differ in what the source gives as targets, which the trajectories'
  * student_steps say: with 0 the teacher's guided velocities at states along the trajectories, else
  * the slopes of the chords of their blocks (distill/chord.h). */
+#include "distill/chord.h"
 #include "distill/machine_impl.h"
-#include "distill/source_trajectory.h"
 #include "student/init.h"
 #include "student/loss.h"
 

@@ -4,7 +4,7 @@
 #include "distill/ranks_harness.h"
 
 #include "distill/machine_impl.h"
-#include "distill/source_trajectory.h"
+#include "distill/source.h"
 #include "student/checkpoint_list.h"
 #include "student/loss.h"
 #include "tiny_teacher.h"

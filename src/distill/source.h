@@ -8,30 +8,47 @@
 #ifndef WD_DISTILL_SOURCE_H
 #define WD_DISTILL_SOURCE_H
 
-#include "distill/batch.h"
+#include "distill/rollouts.h"
+#include "distill/trajectory.h"
 #include "student/checkpoint.h"
 #include "student/optimizer.h"
 
-typedef struct wd_machine wd_machine;
-typedef struct wd_machine_options wd_machine_options;
+/* What a source is told of the run, or of one of its phases. */
+typedef struct wd_source_options {
+    wd_trajectory_options trajectory;
+    wd_batches_options batches;
+    int64_t reuse;        /* student samples per target, or per chord (trajectory.student_steps) */
+    int64_t replay;       /* how many earlier ones are drawn from */
+    int64_t step_samples; /* of one optimiser step */
+    int64_t samples_end;  /* of all steps; 0: nobody knows. No weights are brought for later ones */
+    int64_t window; /* states of one sweep, of all ranks' sweeps together: never changes a result */
+    wd_comm *comm;  /* borrowed; NULL: there is one rank */
+    wd_rollouts_options rollouts; /* of on-policy trajectories, where there are any */
+} wd_source_options;
+
 typedef struct wd_source wd_source;
 
 typedef struct wd_source_vtable {
-    /* ---- before a source is open: from a machine's options alone ---- */
-    /* Checks whether a machine with these options can continue from the state `saved`. WD_MISMATCH
-     * names the option by which its samples would differ. */
-    wd_status (*check_saved)(const wd_machine_options *options, const json_t *saved, wd_err *err);
+    /* ---- before a source is open, from its options alone; rollouts.student may be NULL ---- */
+    /* Checks whether a source with these options can continue from the state `saved` (the JSON
+     * object that `save` gave). WD_MISMATCH names the option by which its samples would differ. */
+    wd_status (*check_saved)(const wd_source_options *options, const json_t *saved, wd_err *err);
     /* How many targets the first `samples` samples of a phase need. */
-    int64_t (*targets)(const wd_machine_options *options, int64_t samples);
+    int64_t (*targets)(const wd_source_options *options, int64_t samples);
     /* How many targets a step of all ranks needs on average. */
-    double (*step_targets)(const wd_machine_options *options);
+    double (*step_targets)(const wd_source_options *options);
     /* Bytes that a step copies to a rank's student device to make these targets, without the
      * teacher's. */
-    double (*step_bytes)(const wd_machine_options *options);
+    double (*step_bytes)(const wd_source_options *options);
     /* How many sweeps after one sweep a state has its next. */
-    int64_t (*sweeps_apart)(const wd_machine_options *options);
-    /* *out = the source of a machine's phase; the machine has its networks and its sweep. */
-    wd_status (*open)(wd_source **out, const wd_machine *machine, wd_err *err);
+    int64_t (*sweeps_apart)(const wd_source_options *options);
+    /* *out = an open source. All is borrowed; the sweep's window_max is at least the window, or
+     * this rank's share of it. With several ranks all of them do the same, in the same order:
+     * targets go from rank to rank. `queue`: where batches are filled. `home`: where trajectories
+     * move on, of the same device; where it is another queue, a sweep need not wait for the
+     * student, nor the next one for the last of this one. */
+    wd_status (*open)(wd_source **out, const wd_source_options *options, wd_sweep *sweep,
+                      wd_queue *home, wd_queue *queue, wd_err *err);
     /* ---- of an open source ---- */
     /* Computes what samples [0, end) need and is not there yet. */
     wd_status (*prepare)(wd_source *self, int64_t end, wd_err *err);
@@ -62,6 +79,11 @@ struct wd_source {
     double flops_per_sample; /* of making a sample, on the student's device, without the teacher */
     wd_params *snapshot;     /* weights that checkpoints keep beside the networks'; NULL: none */
 };
+
+/* The teacher's trajectories as a source: its guided velocity at states along its own trajectories,
+ * or chords of these. Only prompts are needed, no pictures. See distill/trajectory.h for which
+ * states these are. */
+extern const wd_source_vtable wd_source_trajectory;
 
 wd_status wd_source_prepare(wd_source *source, int64_t end, wd_err *err);
 wd_status wd_source_begin_step(wd_source *source, int64_t step, double progress, wd_err *err);

@@ -1,9 +1,8 @@
-/* The trajectory source as the machine sees it: see distill/source_trajectory.h. */
+/* The vtable of the trajectory source: see distill/source.h. */
 #include <inttypes.h>
 
 #include "core/memory.h"
 #include "core/require.h"
-#include "distill/machine_impl.h"
 #include "distill/source_trajectory_impl.h"
 
 /* The event that happens when the batches of the sample's step are filled. Until it is recorded for
@@ -50,7 +49,7 @@ static wd_batch_sample velocity_sample(wd_trajectory_source *s, int64_t number)
 /* Sample number `sample`, whose target is chord `number`, which has been added. */
 static wd_batch_sample chord_sample(const wd_trajectory_source *s, int64_t sample, int64_t number)
 {
-    const wd_trajectory_source_options *o = &s->options;
+    const wd_source_options *o = &s->options;
     const wd_target_info t = wd_chord_begin(&o->trajectory, number);
     const wd_chord_point point = wd_chord_point_of(&o->trajectory, &t, sample);
     const int64_t at = wd_chord_pool_place(&s->chords, number) * s->chords.state_count;
@@ -66,7 +65,7 @@ static wd_batch_sample chord_sample(const wd_trajectory_source *s, int64_t sampl
  * of other ranks' samples are added, too: the next step's targets may take the places of theirs. */
 static void add_chords_of_round(wd_trajectory_source *s, int64_t first, int64_t samples)
 {
-    const wd_trajectory_source_options *o = &s->options;
+    const wd_source_options *o = &s->options;
     const int64_t all = samples * (o->comm ? o->comm->ranks : 1);
     const int64_t end = (first / all + 1) * all;
     wd_trajectory_source_add_chords(s, wd_stream_target_last(end, o->reuse) + 1);
@@ -75,7 +74,7 @@ static void add_chords_of_round(wd_trajectory_source *s, int64_t first, int64_t 
 static void trajectory_fill(wd_source *self, wd_batch *out, int64_t first, int64_t samples)
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
-    const wd_trajectory_source_options *o = &s->options;
+    const wd_source_options *o = &s->options;
     const bool chords = o->trajectory.student_steps > 0;
     wd_batches_begin(s->batches);
     if (chords) add_chords_of_round(s, first, samples);
@@ -113,8 +112,8 @@ static wd_checkpoint_tensor saved_rows(const char *name, float *data, int64_t ro
                                   {.data = data, .dtype = WD_F32, .ndim = 2, .dim = {rows, width}}};
 }
 
-wd_status wd_source_open_trajectory(wd_source **out, const wd_trajectory_source_options *options,
-                                    wd_sweep *sweep, wd_queue *home, wd_queue *queue, wd_err *err)
+static wd_status trajectory_open(wd_source **out, const wd_source_options *options, wd_sweep *sweep,
+                                 wd_queue *home, wd_queue *queue, wd_err *err)
 {
     wd_status status;
     wd_trajectory_source *s;
@@ -151,84 +150,39 @@ out:
     return status;
 }
 
-/* ---- of a machine ---- */
+/* ---- from the options alone ---- */
 
-static wd_status trajectory_check_saved(const wd_machine_options *o, const json_t *saved,
-                                        wd_err *err)
-{
-    const wd_trajectory_source_options options = {.trajectory = o->trajectory,
-                                                  .reuse = o->reuse,
-                                                  .replay = o->replay,
-                                                  .step_samples = wd_machine_step_samples(o)};
-    return wd_source_check_trajectory(&options, saved, err);
-}
-
-static int64_t trajectory_targets(const wd_machine_options *o, int64_t samples)
+static int64_t trajectory_targets(const wd_source_options *o, int64_t samples)
 {
     return wd_stream_targets(&o->trajectory, samples, o->reuse);
 }
 
-static double trajectory_step_targets(const wd_machine_options *o)
+static double trajectory_step_targets(const wd_source_options *o)
 {
-    return (double)wd_machine_step_samples(o) * wd_stream_targets_each(&o->trajectory, o->reuse);
+    return (double)o->step_samples * wd_stream_targets_each(&o->trajectory, o->reuse);
 }
 
 /* Sigma steps of targets, the noise of trajectories that begin, and of rollouts text, timesteps,
  * weights and sigma steps. */
-static double trajectory_step_bytes(const wd_machine_options *o)
+static double trajectory_step_bytes(const wd_source_options *o)
 {
-    const double text =
-        (double)wd_dtype_size(o->student_dtype, o->text_tokens * o->student.text_dim);
+    const wd_batches_options *b = &o->batches;
+    const double text = (double)wd_dtype_size(b->text_dtype, b->text_tokens * b->text_dim);
     const double targets = trajectory_step_targets(o);
     const double begun = targets / (double)o->trajectory.steps;
     const double rolled_out =
-        (double)wd_machine_step_samples(o) * wd_stream_rollouts_each(&o->trajectory, o->reuse);
+        (double)o->step_samples * wd_stream_rollouts_each(&o->trajectory, o->reuse);
     return rolled_out * text +
-           (targets + 3 * rolled_out + begun * (double)wd_machine_state_count(o)) * sizeof(float);
+           (targets + 3 * rolled_out + begun * (double)b->state_count) * sizeof(float);
 }
 
-static int64_t trajectory_sweeps_apart(const wd_machine_options *o)
+static int64_t trajectory_sweeps_apart(const wd_source_options *o)
 {
     return wd_sweeps_apart(o->trajectory.slots, o->window);
 }
 
-/* Samples of this phase's steps; 0: nobody knows, or more than any run sees. */
-static int64_t samples_end(const wd_machine_options *o)
-{
-    const int64_t steps = o->steps - o->first_step, each = wd_machine_step_samples(o);
-    return steps > 0 && steps <= WD_STREAM_SAMPLES_MAX / each ? steps * each : 0;
-}
-
-static wd_status trajectory_open(wd_source **out, const wd_machine *m, wd_err *err)
-{
-    const wd_machine_options *o = &m->options;
-    const wd_batches_options batches = {.samples_max = o->batch,
-                                        .state_count = m->state_count,
-                                        .text_tokens = o->text_tokens,
-                                        .text_dim = o->student.text_dim,
-                                        .text_dtype = o->student_dtype,
-                                        .text = o->text,
-                                        .text_context = o->text_context};
-    const wd_trajectory_source_options options = {
-        .trajectory = o->trajectory,
-        .batches = batches,
-        .reuse = o->reuse,
-        .replay = o->replay,
-        .step_samples = wd_machine_step_samples(o),
-        .samples_end = samples_end(o),
-        .window = o->window,
-        .comm = o->comm,
-        .rollouts = {.student = m->params[0],
-                     .buffer = o->ema ? WD_PARAMS_EMA : WD_PARAMS_P,
-                     .batches = batches,
-                     .latent_height = o->latent_height,
-                     .latent_width = o->latent_width,
-                     .text_repeat = o->text_repeat}};
-    return wd_source_open_trajectory(out, &options, m->sweep, m->home, m->queue, err);
-}
-
 const wd_source_vtable wd_source_trajectory = {
-    .check_saved = trajectory_check_saved,
+    .check_saved = wd_trajectory_source_check_saved,
     .targets = trajectory_targets,
     .step_targets = trajectory_step_targets,
     .step_bytes = trajectory_step_bytes,

@@ -5,12 +5,12 @@
 #include "distill/source_trajectory_impl.h"
 
 /* Chords that become known for the samples of one step. */
-static int64_t chords_of_step(const wd_trajectory_source_options *o)
+static int64_t chords_of_step(const wd_source_options *o)
 {
     return o->step_samples / o->reuse + 1;
 }
 
-int64_t wd_trajectory_source_chord_targets(const wd_trajectory_source_options *o)
+int64_t wd_trajectory_source_chord_targets(const wd_source_options *o)
 {
     /* From the first target of a step's first chord to the end of the round of the next step's
      * last one, each slot has at most L targets for each of its chords in between, and not more
@@ -23,7 +23,7 @@ int64_t wd_trajectory_source_chord_targets(const wd_trajectory_source_options *o
 
 wd_status wd_trajectory_source_open_chords(wd_trajectory_source *s, wd_err *err)
 {
-    const wd_trajectory_source_options *o = &s->options;
+    const wd_source_options *o = &s->options;
     /* chords that are drawn again, those of two steps, and those that a checkpoint adds to complete
      * the round */
     const int64_t capacity = o->replay + 2 * chords_of_step(o) + o->trajectory.slots + 1;

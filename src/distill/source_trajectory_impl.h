@@ -8,9 +8,10 @@
 #define WD_DISTILL_SOURCE_TRAJECTORY_IMPL_H
 
 #include "core/progress.h"
+#include "distill/chord.h"
 #include "distill/chord_pool.h"
 #include "distill/gathers.h"
-#include "distill/source_trajectory.h"
+#include "distill/source.h"
 #include "distill/trajectory_states.h"
 
 enum {
@@ -50,7 +51,7 @@ typedef struct wd_target_exchange {
 
 typedef struct wd_trajectory_source {
     wd_source base;
-    wd_trajectory_source_options options;
+    wd_source_options options;
     wd_sweep *sweep;
     wd_queue *home, *queue;
     int64_t round; /* that base.targets, the next one to make, is of */
@@ -86,7 +87,7 @@ wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err);
 
 /* Targets that the ring has to keep for chords: those of a step's are copied from them while the
  * targets of the next step are made. */
-int64_t wd_trajectory_source_chord_targets(const wd_trajectory_source_options *options);
+int64_t wd_trajectory_source_chord_targets(const wd_source_options *options);
 
 /* Opens the pool of chords. */
 wd_status wd_trajectory_source_open_chords(wd_trajectory_source *s, wd_err *err);
@@ -126,6 +127,11 @@ void wd_trajectory_source_send_window(wd_trajectory_source *s, int64_t count);
 void wd_trajectory_source_send_batch(void *context, const int64_t *states, int64_t count, int rank);
 
 /* ---- checkpoints: source_trajectory_saved.c ---- */
+
+/* A wd_source_vtable's check_saved. Reads only `trajectory`, `reuse`, `replay` and `step_samples`.
+ */
+wd_status wd_trajectory_source_check_saved(const wd_source_options *options, const json_t *saved,
+                                           wd_err *err);
 
 wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
                                     const wd_checkpoint_tensor **tensors, int64_t *count,

@@ -111,7 +111,7 @@ void wd_trajectory_source_send_batch(void *context, const int64_t *states, int64
 wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err)
 {
     wd_target_exchange *x = &s->exchange;
-    const wd_trajectory_source_options *o = &s->options;
+    const wd_source_options *o = &s->options;
     const int64_t slots = o->trajectory.slots;
     const bool shared = s->sweep && wd_sweep_is_shared(s->sweep);
     const int64_t states = shared ? wd_sweep_options_of(s->sweep)->micro_batch : o->window;

@@ -4,7 +4,7 @@
 
 wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err)
 {
-    const wd_trajectory_source_options *o = &s->options;
+    const wd_source_options *o = &s->options;
     if (!(o->trajectory.on_policy_share > 0)) return WD_OK;
     WD_TRY(wd_rollouts_open(&s->rollouts, &o->rollouts, s->home, err));
     /* every rank makes all rollouts, and its share of the samples */

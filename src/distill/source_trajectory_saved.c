@@ -132,8 +132,8 @@ static wd_status same(json_int_t now, wd_json_reader r, const char *key, const c
     return then == now ? WD_OK : differs(err, what, (double)then, (double)now);
 }
 
-wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, const json_t *saved,
-                                     wd_err *err)
+wd_status wd_trajectory_source_check_saved(const wd_source_options *o, const json_t *saved,
+                                           wd_err *err)
 {
     const wd_trajectory_options *t = &o->trajectory;
     wd_json_reader r = {.object = saved, .where = "stream"};
@@ -168,7 +168,7 @@ wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, cons
  * there. */
 static wd_status check_targets(const wd_trajectory_source *s, int64_t steps, wd_err *err)
 {
-    const wd_trajectory_source_options *o = &s->options;
+    const wd_source_options *o = &s->options;
     const int64_t made = s->base.targets;
     const int64_t least = wd_stream_targets(&o->trajectory, steps * o->step_samples, o->reuse);
     const int64_t most = wd_stream_targets(&o->trajectory, (steps + 1) * o->step_samples, o->reuse);
@@ -185,7 +185,7 @@ wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, int6
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_json_reader r = {.object = json, .where = "stream"};
-    WD_TRY(wd_source_check_trajectory(&s->options, json, err));
+    WD_TRY(wd_trajectory_source_check_saved(&s->options, json, err));
     WD_TRY(wd_json_int(&s->round, r, "round", 0, rounds_max, WD_JSON_REQUIRED, err));
     self->targets = s->ring.awaited = wd_trajectory_first_target(&s->options.trajectory, s->round);
     if (s->options.trajectory.student_steps)

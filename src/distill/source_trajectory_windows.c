@@ -98,7 +98,7 @@ static int64_t window_count(const wd_trajectory_source *s, int64_t round, int64_
  */
 static int64_t next_count(const wd_trajectory_source *s, int64_t first)
 {
-    const wd_trajectory_source_options *o = &s->options;
+    const wd_source_options *o = &s->options;
     if (first < round_end(s, s->round)) return window_count(s, s->round, first);
     if (o->samples_end && first >= wd_stream_targets(&o->trajectory, o->samples_end, o->reuse))
         return 0;

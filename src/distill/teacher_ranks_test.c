@@ -4,7 +4,7 @@
  * does not wait comes too early. On wan-tiny, both experts, after three passes of trajectories. */
 #include "distill/ranks_harness.h"
 
-#include "distill/source_trajectory.h"
+#include "distill/source.h"
 
 enum {
     SLOTS = 6,
@@ -119,24 +119,24 @@ static void open_rig(rig *r, const rank_job *job)
                                     .comm = job->at.comm};
     wd_trajectory_options trajectory = small_machine(&teacher).trajectory;
     trajectory.steps = TRAJECTORY;
-    const wd_trajectory_source_options source = {.trajectory = trajectory,
-                                                 .batches = {.samples_max = BATCH,
-                                                             .state_count = STATE,
-                                                             .text_tokens = TEXT,
-                                                             .text_dim = 96,
-                                                             .text_dtype = WD_F32,
-                                                             .text = text_of},
-                                                 .reuse = 1,
-                                                 .replay = 1,
-                                                 .step_samples = STEP,
-                                                 .window = wanted->window,
-                                                 .comm = job->at.comm};
+    const wd_source_options source = {.trajectory = trajectory,
+                                      .batches = {.samples_max = BATCH,
+                                                  .state_count = STATE,
+                                                  .text_tokens = TEXT,
+                                                  .text_dim = 96,
+                                                  .text_dtype = WD_F32,
+                                                  .text = text_of},
+                                      .reuse = 1,
+                                      .replay = 1,
+                                      .step_samples = STEP,
+                                      .window = wanted->window,
+                                      .comm = job->at.comm};
     HARNESS_OK(wd_residency_open_placed(&r->residency, &teacher, &p, WD_F32, d->teacher, d->host,
                                         job->at.comm, err));
     HARNESS_OK(wd_sweep_open(&r->sweep, &sweep, r->residency, d->teacher, err));
     if (wanted->strategy == WD_STRATEGY_gpu0 && job->at.comm->rank != wanted->teacher_rank)
         check_no_teacher(r);
-    HARNESS_OK(wd_source_open_trajectory(&r->source, &source, r->sweep, d->home, d->student, err));
+    HARNESS_OK(wd_source_trajectory.open(&r->source, &source, r->sweep, d->home, d->student, err));
 }
 
 static void close_rig(rig *r)

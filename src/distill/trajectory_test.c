@@ -1,7 +1,7 @@
 /* Tests of the stream of states: counts, coverage, and that numbers and rounds agree. */
 #include "testing.h"
 
-#include "distill/source_trajectory.h"
+#include "distill/source.h"
 
 static const wd_trajectory_options options = {.seed = 5,
                                               .slots = 13,
@@ -123,14 +123,14 @@ static void experts_of_targets(void **state)
 
 static wd_status check_saved(const char *key, json_t *value, wd_err *err)
 {
-    const wd_trajectory_source_options o = {
+    const wd_source_options o = {
         .trajectory = options, .reuse = 4, .replay = 64, .step_samples = 8};
-    json_t *saved = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f}", "objective",
-                              "trajectory", "round", 9, "seed", 5, "trajectories", 13,
-                              "trajectory_steps", 6, "prompts", 37, "target_reuse", 4,
-                              "replay_targets", 64, "step_samples", 8, "flow_shift", 3.0);
+    json_t *saved =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f}", "objective", "trajectory",
+                  "round", 9, "seed", 5, "trajectories", 13, "trajectory_steps", 6, "prompts", 37,
+                  "target_reuse", 4, "replay_targets", 64, "step_samples", 8, "flow_shift", 3.0);
     if (key) assert_int_equal(json_object_set_new(saved, key, value), 0);
-    const wd_status status = wd_source_check_trajectory(&o, saved, err);
+    const wd_status status = wd_source_trajectory.check_saved(&o, saved, err);
     json_decref(saved);
     return status;
 }
@@ -139,8 +139,8 @@ static void a_stream_goes_on_only_as_it_was_begun(void **state)
 {
     (void)state;
     wd_err err;
-    static const char *const keys[] = {"seed",         "trajectories",   "trajectory_steps",
-                                       "prompts",      "target_reuse",   "replay_targets",
+    static const char *const keys[] = {"seed",         "trajectories", "trajectory_steps",
+                                       "prompts",      "target_reuse", "replay_targets",
                                        "step_samples", "flow_shift"};
     wd_test_ok(check_saved(NULL, NULL, &err), &err);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
