@@ -184,7 +184,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
     wd_memory_plan *beside = NULL;
     uint8_t *expert = NULL;
     wd_planner *planner = NULL;
-    wd_planner_input in = {0};
+    wd_planner_input in = {.need = wd_sweep_plan_need};
     wd_machine_options student = *o;
     wd_status status;
     student.micro_batch = 1;

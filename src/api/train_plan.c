@@ -102,6 +102,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     const wd_machine_options *m = &dearest;
     const wd_memory_plan *without_teacher = p->without_teacher;
     wd_planner_input *in = &p->input;
+    in->need = wd_sweep_plan_need;
     in->sweep = wd_machine_sweep_options(m);
     in->cluster.teacher = wd_precision_of(in->sweep.dtype);
     in->cluster.student = wd_precision_of(m->student_dtype);

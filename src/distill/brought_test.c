@@ -96,6 +96,7 @@ static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy
     wd_strategy_plan plan;
     uint8_t *expert;
     wd_planner_input in = {
+        .need = wd_sweep_plan_need,
         .size = size_of(&s->machine),
         .cluster = {.devices = d->count, .host_bytes = SIZE_MAX, .disk_bytes_per_s = 1e9},
         .sweep = wd_machine_sweep_options(&s->machine),

@@ -202,6 +202,7 @@ static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_c
     wd_memory_plan beside = {0};
     o.comm = (wd_comm *)(uintptr_t)like;
     wd_planner_input in = {
+        .need = wd_sweep_plan_need,
         .size = size_of_files(&o),
         .cluster = cluster_of(d, s->ranks),
         .sweep = wd_machine_sweep_options(&o),

@@ -11,7 +11,7 @@ wd_status wd_activation_transfer_open(wd_activation_transfer *out, wd_comm *comm
     *out = (wd_activation_transfer){
         .comm = comm,
         .queue = activations->queue,
-        .bytes = wd_activations_packed_bytes(activations->options, most, WD_STAGE_BLOCK)};
+        .bytes = wd_sweep_packed_bytes(activations->options, most, WD_STAGE_BLOCK)};
     WD_TRY_OUT(wd_host_alloc((void **)&out->staging, activations->device,
                              WD_TRANSFERS_UNDER_WAY * out->bytes, "activations on their way", err));
     for (int i = 0; i < WD_TRANSFERS_UNDER_WAY; i++)
@@ -44,7 +44,7 @@ void wd_activation_transfer_send(wd_activation_transfer *c, wd_activations *from
     wd_event_record(place->left, from->queue);
     c->sent[i] =
         wd_comm_send(c->comm, WD_LANE_ACTIVATIONS, staging,
-                     wd_activations_packed_bytes(from->options, samples, next), to, c->copied[i]);
+                     wd_sweep_packed_bytes(from->options, samples, next), to, c->copied[i]);
 }
 
 void wd_activation_transfer_receive(wd_activation_transfer *c, wd_activations *to,
@@ -54,9 +54,8 @@ void wd_activation_transfer_receive(wd_activation_transfer *c, wd_activations *t
     const int i = (int)(c->receives++ % WD_TRANSFERS_UNDER_WAY);
     char *staging = c->staging + (size_t)i * c->bytes;
     wd_event_wait(c->copied[i]);
-    wd_comm_wait(c->comm,
-                 wd_comm_receive(c->comm, WD_LANE_ACTIVATIONS, staging,
-                                 wd_activations_packed_bytes(to->options, samples, next), from));
+    wd_comm_wait(c->comm, wd_comm_receive(c->comm, WD_LANE_ACTIVATIONS, staging,
+                                          wd_sweep_packed_bytes(to->options, samples, next), from));
     wd_activations_unpack(to, place, staging, samples, next);
     wd_event_record(c->copied[i], to->queue);
 }

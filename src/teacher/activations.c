@@ -7,34 +7,13 @@
 #include "core/require.h"
 #include "dev/ops.h"
 
-static wd_dit_context shape_of(const wd_sweep_options *o, int64_t samples, bool negative)
-{
-    return (wd_dit_context){
-        .config = &o->config,
-        .shape = {.samples = samples,
-                  .texts = negative ? 1 : samples,
-                  .frames = o->frames,
-                  .height = o->height,
-                  .width = o->width,
-                  .text_tokens = o->text_tokens,
-                  .text_repeat = o->text_repeat},
-        .dtype = o->dtype,
-    };
-}
-
 static wd_dit_context context_of(wd_activations *s, int64_t samples, bool negative)
 {
-    wd_dit_context context = shape_of(s->options, samples, negative);
+    wd_dit_context context = wd_sweep_dit_context(s->options, samples, negative);
     context.rope = s->rope;
     context.queue = s->queue;
     context.arena = &s->arena;
     return context;
-}
-
-/* Streams of a micro-batch: the conditional one, and with guidance the unconditional one. */
-static int streams_of(const wd_sweep_options *o)
-{
-    return o->guidance_scale[0] > 1 ? 2 : 1;
 }
 
 /* ---- memory ---- */
@@ -61,8 +40,8 @@ static wd_status open_embedding(wd_activations *s, wd_err *err)
 
 static void push_place(wd_activation_place *out, wd_arena *arena, const wd_sweep_options *o)
 {
-    for (int u = 0; u < streams_of(o); u++) {
-        wd_dit_context context = shape_of(o, o->micro_batch, u);
+    for (int u = 0; u < wd_sweep_streams(o); u++) {
+        wd_dit_context context = wd_sweep_dit_context(o, o->micro_batch, u);
         context.arena = arena;
         wd_dit_stream_push(&out->stream[u], &context);
     }
@@ -85,7 +64,7 @@ wd_status wd_activations_open(wd_activations *s, const wd_sweep_options *options
     *s = (wd_activations){.options = options,
                           .queue = queue,
                           .device = wd_queue_device(queue),
-                          .streams = streams_of(options),
+                          .streams = wd_sweep_streams(options),
                           .places = part->places};
     const wd_dit_context one = context_of(s, 1, false);
     WD_TRY_OUT(wd_dit_rope_open(&s->rope, &options->config, &one.shape, queue, err));
@@ -232,13 +211,13 @@ static parts parts_of(const wd_sweep_options *o, const wd_activation_place *plac
                       int64_t samples, wd_stage_kind next)
 {
     parts out = {.count = 0};
-    for (int u = 0; u < streams_of(o); u++) {
-        const wd_dit_context context = shape_of(o, samples, u);
+    for (int u = 0; u < wd_sweep_streams(o); u++) {
+        const wd_dit_context context = wd_sweep_dit_context(o, samples, u);
         const wd_dit_stream_bytes sizes = wd_dit_stream_sizes(&context);
         const wd_dit_stream none = {0}, *all = place ? &place->stream[u] : &none;
         void *const at[] = {all->x, all->temb, all->tp, all->ctx};
         const size_t bytes[] = {sizes.x, sizes.temb, sizes.tp, sizes.ctx};
-        for (int i = 0; i < (next == WD_STAGE_HEAD ? 2 : 4); i++) {
+        for (int i = 0; i < wd_sweep_stream_tensors(next); i++) {
             out.at[out.count] = place ? at[i] : packed;
             out.bytes[out.count++] = bytes[i];
             if (!place) packed += bytes[i];
@@ -275,15 +254,6 @@ void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_a
     }
     wd_event_record(from_place->left, from->queue);
     if (!fetched) wd_event_wait_on(to->queue, from_place->left);
-}
-
-size_t wd_activations_packed_bytes(const wd_sweep_options *options, int64_t samples,
-                                   wd_stage_kind next)
-{
-    const parts all = parts_of(options, NULL, NULL, samples, next);
-    size_t bytes = 0;
-    for (int i = 0; i < all.count; i++) bytes += all.bytes[i];
-    return bytes;
 }
 
 void wd_activations_pack(char *host, wd_activations *s, const wd_activation_place *place,

@@ -76,12 +76,10 @@ float *wd_activations_leave(wd_activations *activations, wd_activation_place *pl
 void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_activations *from,
                          wd_activation_place *from_place, int64_t samples, wd_stage_kind next);
 
-/* Such a copy from a place to host memory, where the parts of the micro-batch follow one another,
- * its bytes, and a copy from there to a place. */
+/* Such a copy from a place to host memory, where the parts of the micro-batch follow one another
+ * (wd_sweep_packed_bytes), and a copy from there to a place. */
 void wd_activations_pack(char *host, wd_activations *activations, const wd_activation_place *place,
                          int64_t samples, wd_stage_kind next);
-size_t wd_activations_packed_bytes(const wd_sweep_options *options, int64_t samples,
-                                   wd_stage_kind next);
 void wd_activations_unpack(wd_activations *activations, const wd_activation_place *place,
                            char *host, int64_t samples, wd_stage_kind next);
 

@@ -9,7 +9,6 @@
 #include "core/memory.h"
 #include "core/require.h"
 #include "teacher/planner_predict.h"
-#include "teacher/activations.h"
 
 enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
 
@@ -75,7 +74,7 @@ static wd_status need_of(const known_need **out, wd_planner *p, int64_t micro, i
     *n = (known_need){.micro_batch = micro, .reads_host = reads_host};
     wd_sweep_options o = p->input.sweep;
     o.micro_batch = o.window_max = micro;
-    return wd_sweep_need_of(&n->need, &o, p->input.target[device], wd_device_open_dry, err);
+    return p->input.need(&n->need, &o, p->input.target[device], err);
 }
 
 /* The cluster and the sizes for this micro-batch and this window of a rank's sweep. */

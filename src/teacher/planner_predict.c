@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "teacher/activations.h"
-
 /* ---- sweeps of a plan ---- */
 
 /* Sweeps that have states of the same experts, and bring the weights of these. */
@@ -65,13 +63,13 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
 {
     const wd_sweep_options *o = &in->sweep;
     /* the states of a micro-batch share the unconditional text */
-    const double one = (double)wd_activations_packed_bytes(o, 1, WD_STAGE_BLOCK);
-    const double two = (double)wd_activations_packed_bytes(o, 2, WD_STAGE_BLOCK);
+    const double one = (double)wd_sweep_packed_bytes(o, 1, WD_STAGE_BLOCK);
+    const double two = (double)wd_sweep_packed_bytes(o, 2, WD_STAGE_BLOCK);
     wd_sweep_load load = {
         .sweeps_apart = (int)wd_sweeps_apart(in->trajectories, plan->window),
         .activation_bytes_per_state = two - one,
         .activation_bytes_per_batch = 2 * one - two,
-        .head_input_bytes_per_state = (double)wd_activations_packed_bytes(o, 1, WD_STAGE_HEAD),
+        .head_input_bytes_per_state = (double)wd_sweep_packed_bytes(o, 1, WD_STAGE_HEAD),
         .text_bytes = (double)(wd_sweep_text_bytes(o) + sizeof(float)) /* and timestep */,
         .latent_bytes = (double)wd_sweep_latent_bytes(o),
         .latents_device = in->student_device,

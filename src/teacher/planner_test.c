@@ -2,6 +2,7 @@
  * plan that is said to fit does, into exactly its own peaks and not a byte less. What sweeps need
  * is found by dry runs, as in earnest; weights, budgets and rates are made up. */
 #include "teacher/planner.h"
+#include "teacher/sweep_need.h"
 
 #include "placements.h"
 #include "testing.h"
@@ -137,6 +138,7 @@ static void random_scene(scene *s)
 {
     *s = (scene){0};
     wd_planner_input *in = &s->input;
+    in->need = wd_sweep_plan_need;
     in->sweep = (wd_sweep_options){
         .config = {.in_channels = 4 * between(1, 4),
                    .heads = between(1, 3),

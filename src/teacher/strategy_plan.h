@@ -3,7 +3,7 @@
 #define WD_TEACHER_STRATEGY_PLAN_H
 
 #include "teacher/strategy.h"
-#include "teacher/sweep.h"
+#include "teacher/sweep_options.h"
 #include "teacher/timeline.h"
 #include "teacher/traffic.h"
 
@@ -14,9 +14,14 @@ typedef struct wd_planner_taken {
     size_t host_taken;                    /* as wd_cluster */
 } wd_planner_taken;
 
+/* *out = what a sweep with these options needs on `target` beside weights: wd_sweep_plan_need. */
+typedef wd_status wd_planner_need_fn(wd_sweep_need *out, const wd_sweep_options *options,
+                                     wd_device *target, wd_err *err);
+
 typedef struct wd_planner_input {
-    wd_teacher_size size; /* the planner finds its FLOPs */
-    wd_cluster cluster;   /* the planner finds what sweeps need on its devices, and its batches */
+    wd_planner_need_fn *need; /* asked once for each micro-batch and kind of device */
+    wd_teacher_size size;     /* the planner finds its FLOPs */
+    wd_cluster cluster; /* the planner finds what sweeps need on its devices, and its batches */
     wd_device *target[WD_PLACED_DEVICES_MAX]; /* the devices of a rank, borrowed */
     wd_sweep_options sweep; /* window_max, micro_batch: as the user asked; 0: the planner chooses */
     int64_t trajectories;   /* the largest window, which is of all ranks together */

@@ -83,3 +83,9 @@ wd_status wd_sweep_need_of(wd_sweep_need *out, const wd_sweep_options *options, 
     wd_device_close(dry);
     return status;
 }
+
+wd_status wd_sweep_plan_need(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                             wd_err *err)
+{
+    return wd_sweep_need_of(out, options, target, wd_device_open_dry, err);
+}

@@ -14,4 +14,8 @@ typedef wd_status wd_sweep_open_dry_fn(wd_device **out, wd_device *target, wd_er
 wd_status wd_sweep_need_of(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
                            wd_sweep_open_dry_fn *open_dry, wd_err *err);
 
+/* The same on a device that wd_device_open_dry opens, as planners ask for it. */
+wd_status wd_sweep_plan_need(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                             wd_err *err);
+
 #endif

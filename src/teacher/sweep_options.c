@@ -1,4 +1,4 @@
-/* Micro-batches of a sweep: see teacher/sweep_options.h. */
+/* Micro-batches of a sweep, and the shapes of their passes: see teacher/sweep_options.h. */
 #include "teacher/sweep_options.h"
 
 #include <inttypes.h>
@@ -40,4 +40,36 @@ int wd_sweep_batches(const wd_sweep_options *options)
     const int64_t step = wd_dit_samples_step(micro);
     const int64_t padded = (options->window_max + step - 1) / step * step;
     return (int)((padded + micro - 1) / micro);
+}
+
+int wd_sweep_streams(const wd_sweep_options *options)
+{
+    return options->guidance_scale[0] > 1 ? 2 : 1;
+}
+
+wd_dit_context wd_sweep_dit_context(const wd_sweep_options *o, int64_t samples, bool negative)
+{
+    return (wd_dit_context){
+        .config = &o->config,
+        .shape = {.samples = samples,
+                  .texts = negative ? 1 : samples,
+                  .frames = o->frames,
+                  .height = o->height,
+                  .width = o->width,
+                  .text_tokens = o->text_tokens,
+                  .text_repeat = o->text_repeat},
+        .dtype = o->dtype,
+    };
+}
+
+size_t wd_sweep_packed_bytes(const wd_sweep_options *options, int64_t samples, wd_stage_kind next)
+{
+    size_t bytes = 0;
+    for (int u = 0; u < wd_sweep_streams(options); u++) {
+        const wd_dit_context context = wd_sweep_dit_context(options, samples, u);
+        const wd_dit_stream_bytes sizes = wd_dit_stream_sizes(&context);
+        const size_t tensor[] = {sizes.x, sizes.temb, sizes.tp, sizes.ctx};
+        for (int i = 0; i < wd_sweep_stream_tensors(next); i++) bytes += tensor[i];
+    }
+    return bytes;
 }

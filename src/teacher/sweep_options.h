@@ -3,6 +3,7 @@
 #define WD_TEACHER_SWEEP_OPTIONS_H
 
 #include "dist/comm.h"
+#include "teacher/placement.h"
 #include "wan/dit.h"
 #include "wan/pipeline.h"
 
@@ -63,6 +64,23 @@ static inline int64_t wd_sweeps_apart(int64_t states, int64_t window)
 {
     return (states + window - 1) / window;
 }
+
+/* Streams of a micro-batch: the conditional one, and with guidance the unconditional one. */
+int wd_sweep_streams(const wd_sweep_options *options);
+
+/* The context of a pass of `samples` states, without rope, queue and arena. `negative`: of the
+ * unconditional stream, whose states share one text. */
+wd_dit_context wd_sweep_dit_context(const wd_sweep_options *options, int64_t samples,
+                                    bool negative);
+
+/* How many tensors of a wd_dit_stream (in the order x, temb, tp, ctx) the next stage reads. */
+static inline int wd_sweep_stream_tensors(wd_stage_kind next)
+{
+    return next == WD_STAGE_HEAD ? 2 : 4;
+}
+
+/* Bytes that the next stage reads of a micro-batch of `samples` states, of all its streams. */
+size_t wd_sweep_packed_bytes(const wd_sweep_options *options, int64_t samples, wd_stage_kind next);
 
 /* Micro-batches of an expert in one sweep, at most. */
 int wd_sweep_batches(const wd_sweep_options *options);
