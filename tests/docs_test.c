@@ -1,7 +1,7 @@
 /* What the pages tell people to type works: every command of README.md and docs/ is run, in a
  * folder where the names that they use are those of a small teacher, a short file of prompts and so
  * on; every `json` block is a device map, a student, or a file of options. Lists that are made of
- * the program's own tables are whole. */
+ * the program's own tables are whole. A page opens with the command that its readers want. */
 #include "program.h"
 
 #include <dirent.h>
@@ -236,25 +236,26 @@ static void run_page(const char *name, int commands)
                  commands, run);
 }
 
-/* How many commands each page has, lest one is not seen as one. */
+/* How many commands each page has, lest one is not seen as one, and whether it opens with one. */
 static const struct {
     const char *name;
     int commands;
+    bool opens;
 } pages[] = {
-    {"README.md", 5},
-    {"docs/a14b.md", 7},
-    {"docs/design.md", 0},
-    {"docs/from-python.md", 18},
-    {"docs/glossary.md", 0},
-    {"docs/gpu.md", 0},
-    {"docs/models.md", 8},
-    {"docs/options.md", 1},
-    {"docs/ranks.md", 6},
-    {"docs/recipe.md", 4},
-    {"docs/strategies.md", 2},
-    {"docs/student-config.md", 2},
-    {"docs/troubleshooting.md", 2},
-    {"docs/which-recipe.md", 2},
+    {"README.md", 5, false},
+    {"docs/a14b.md", 7, true},
+    {"docs/design.md", 0, false},
+    {"docs/from-python.md", 18, true},
+    {"docs/glossary.md", 0, false},
+    {"docs/gpu.md", 0, true},
+    {"docs/models.md", 8, true},
+    {"docs/options.md", 1, true},
+    {"docs/ranks.md", 6, true},
+    {"docs/recipe.md", 4, true},
+    {"docs/strategies.md", 2, true},
+    {"docs/student-config.md", 2, true},
+    {"docs/troubleshooting.md", 2, true},
+    {"docs/which-recipe.md", 2, true},
 };
 
 enum { PAGES = sizeof pages / sizeof *pages };
@@ -276,6 +277,62 @@ static void every_page_is_known(void **state)
         if (!known) fail_msg("docs/%s: name it in the test of the pages", entry->d_name);
     }
     closedir(folder);
+}
+
+/* ---- how a page opens ---- */
+
+enum { OPENING_LINES = 15 };
+
+/* The command of the program that `word` names; WD_JOB_COMMON: none. */
+static wd_job job_of(const char *word)
+{
+    int job = 0;
+    while (job < (int)WD_JOB_COUNT && strcmp(word, wd_job_name((wd_job)job))) job++;
+    return (wd_job)job;
+}
+
+/* A command of a page's first block is complete, and has only options of the command it calls. */
+static void check_opening_command(const char *page, const command *c)
+{
+    int at = 0;
+    if (is_template(c)) fail_msg("%s: the first block has words left out (...)", page);
+    while (at < c->words && strcmp(c->word[at], "wandistiller")) at++;
+    if (at + 1 >= c->words) return; /* it calls another program */
+    const wd_job job = job_of(c->word[at + 1]);
+    for (int i = at + 1; i < c->words; i++) {
+        char name[64];
+        if (strncmp(c->word[i], "--", 2)) continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(c->word[i] + 2, "="), c->word[i] + 2);
+        if (!strcmp(name, "help") || !strcmp(name, "version")) continue;
+        if (!wd_option_find(job, name, NULL) && !wd_option_find(WD_JOB_COMMON, name, NULL))
+            fail_msg("%s: the first block calls wandistiller %s with --%s, which it does not have",
+                     page, c->word[at + 1], name);
+    }
+}
+
+/* A page's first block of commands is near its top, where readers look for it. */
+static void check_opening(const char *name)
+{
+    static command c;
+    int line = 1;
+    char *page = read_page(name), *rest = page;
+    const char *block = next_block(&rest, "```sh\n");
+    for (const char *at = page; block && at < block; at++) line += *at == '\n';
+    if (!block || line - 1 > OPENING_LINES)
+        fail_msg("%s: expected its first block of commands (```sh) within %d lines, found %s", name,
+                 OPENING_LINES, block ? "it behind them" : "none");
+    while (*block) {
+        block = read_command(&c, block);
+        check_opening_command(name, &c);
+    }
+    wd_free(page);
+}
+
+static void pages_open_with_a_command(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PAGES; i++)
+        if (pages[i].opens) check_opening(pages[i].name);
 }
 
 /* ---- files ---- */
@@ -444,6 +501,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commands_work),
         cmocka_unit_test(every_page_is_known),
+        cmocka_unit_test(pages_open_with_a_command),
         cmocka_unit_test(files_work),
         cmocka_unit_test(options_that_keep_the_student_are_listed),
         cmocka_unit_test(strategies_are_listed),
