@@ -2,9 +2,11 @@
  * folder, to the bit. */
 #include "forms.h"
 #include "program.h"
+#include "sparse.h"
 #include "tiny_teacher.h"
 
 #include "io/file.h"
+#include "wan/umt5.h"
 
 static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
 
@@ -75,6 +77,27 @@ static void the_students_bits(void **state)
         assert_int_equal(student.has[c], c != WD_COMPONENT_TRANSFORMER_2);
     wd_test_ok(wd_pipeline_check_weights(&student, WD_COMPONENT_TEXT_ENCODER, &err), &err);
     wd_test_ok(wd_pipeline_check_weights(&student, WD_COMPONENT_VAE, &err), &err);
+}
+
+/* T5-XXL has the sizes of UMT5-XXL: `plan` refuses it as `train` does, before anything is made. */
+static void a_t5_is_refused(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"plan", "train"};
+    char t5[512];
+    wd_err err;
+    wd_tensor_table table;
+    snprintf(t5, sizeof t5, "%s", wd_test_path("t5.safetensors"));
+    wd_test_ok(wd_umt5_table_open(&table, &teacher.umt5, &err), &err);
+    wd_test_sparse_file(t5, &table, 0, 1, WD_F32,
+                        "encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight");
+    wd_umt5_table_close(&table);
+    for (int i = 0; i < 2; i++) {
+        wd_program_run(&program, commands[i], "--transformer", high, "--transformer_2", low,
+                       "--text_encoder", t5, "--vae", vae, "--teacher_preset", "wan2.2-a14b",
+                       "--output_dir", wd_test_path("of-t5"), TRAIN);
+        wd_program_refused(&program, WD_BAD_FORMAT, "this text encoder is T5");
+    }
 }
 
 /* The weights as they are stored, mostly bfloat16, in either naming, with and without a prefix. */
@@ -187,7 +210,8 @@ static void says_what_is_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_students_bits),     cmocka_unit_test(the_students_bits_of_each_naming),
+        cmocka_unit_test(the_students_bits),
+        cmocka_unit_test(a_t5_is_refused),     cmocka_unit_test(the_students_bits_of_each_naming),
         cmocka_unit_test(the_same_pictures),     cmocka_unit_test(forward_of_a_file),
         cmocka_unit_test(eval_with_a_tokenizer), cmocka_unit_test(says_what_is_missing),
     };

@@ -362,19 +362,25 @@ static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err
 }
 
 /* A plan needs no more than a transformer, but of a teacher that is all there it refuses what
- * `train` refuses, such as another text encoder than UMT5. */
-static wd_status check_whole_teacher(const wd_pipeline *p, wd_err *err)
+ * `train` refuses, and so it does of a text encoder or a VAE that is a file of its own: T5-XXL has
+ * UMT5's sizes, but not all of its tensors. */
+static wd_status check_other_parts(const wd_pipeline *p, wd_err *err)
 {
+    static const wd_component others[] = {WD_COMPONENT_TEXT_ENCODER, WD_COMPONENT_VAE};
     const bool is_whole = *p->path && p->has[WD_COMPONENT_TEXT_ENCODER] &&
                           p->has[WD_COMPONENT_VAE] && p->has[WD_COMPONENT_TOKENIZER];
-    return is_whole ? wd_components_check(p, err) : WD_OK;
+    if (is_whole) return wd_components_check(p, err);
+    for (int i = 0; i < 2; i++)
+        if (*p->part[others[i]])
+            WD_TRY(wd_pipeline_check_weights(p, others[i], err));
+    return WD_OK;
 }
 
 static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_err *err)
 {
     WD_TRY(wd_student_forms_parse(&s->forms, s->options.export_to, err));
     WD_TRY(open_teacher(s, preset, err));
-    WD_TRY(check_whole_teacher(&s->teacher, err));
+    WD_TRY(check_other_parts(&s->teacher, err));
     WD_TRY(open_student(s, err));
     WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));

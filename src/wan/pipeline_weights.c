@@ -48,6 +48,24 @@ static bool is_changed(const wd_pipeline *p, wd_component c)
     return loras_of(p, c) || (expert && p->overlay.quantised != WD_F32);
 }
 
+/* Every block of UMT5 has a relative attention bias, of T5 the first one only. People have
+ * T5-XXL's file, which is as large as UMT5-XXL's, for other models. */
+static wd_status check_is_umt5(const wd_safetensors *set, int64_t blocks, const char *path,
+                               wd_err *err)
+{
+    static const char bias[] =
+        "encoder.block.%d.layer.0.SelfAttention.relative_attention_bias.weight";
+    char first[128], second[128];
+    snprintf(first, sizeof first, bias, 0);
+    snprintf(second, sizeof second, bias, 1);
+    if (blocks < 2 || !wd_safetensors_find(set, first) || wd_safetensors_find(set, second))
+        return WD_OK;
+    return wd_fail(err, WD_BAD_FORMAT,
+                   "%s: this text encoder is T5, for only its first block has a relative attention "
+                   "bias; Wan's is UMT5-XXL, such as umt5_xxl_fp16.safetensors",
+                   path);
+}
+
 /* The component's weights as its files have them. */
 static wd_status open_files(wd_safetensors **out, const wd_pipeline *pipeline,
                             wd_component component, const wd_tensor_table *table, wd_err *err)
@@ -62,6 +80,7 @@ static wd_status open_files(wd_safetensors **out, const wd_pipeline *pipeline,
     if (wd_naming_detect(&naming, set, component, &pipeline->vae))
         WD_TRY_OUT(wd_naming_apply(&naming, set, table, err));
     WD_TRY_OUT(wd_extra_check(set, table, &naming, component, pipeline->ignores_unknown, err));
+    if (text) WD_TRY_OUT(check_is_umt5(set, pipeline->umt5.layers, folder, err));
     WD_TRY_OUT(
         wd_part_check(set, table, err)); /* later, so that the error names another architecture */
     if (text && !wd_safetensors_find(set, "shared.weight") &&
