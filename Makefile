@@ -2,7 +2,8 @@
 #
 #   make            builds build/release/wandistiller
 #   make demo       distils the embedded teacher, ends with a picture
-#   make test       builds and runs all tests, then make fuzz, test-asan and test-tsan
+#   make test       builds everything and runs the tests but for the long ones
+#   make check      make test, then the long tests, make fuzz, test-asan and test-tsan
 #   make fuzz       attacks readers of files for some seconds each, sanitized
 #   make test-asan  runs under the address sanitizer the tests that end soon there
 #   make test-tsan  runs tests of ranks, devices and readers under the thread sanitizer
@@ -34,6 +35,9 @@ setup:
 setup-fuzz:
 	@sh tools/setup.sh clang libclang-rt-dev
 
+setup-format:
+	@sh tools/setup.sh clang-format
+
 build: setup
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) "-DWD_CUDA_ARCHS=$(CUDA_ARCHS)" \
 		$(CMAKE_FLAGS) \
@@ -48,11 +52,20 @@ demo: build
 	@cmake --build --preset release --target demo_sheet
 	@sh tools/demo.sh $(BUILD)/wandistiller
 
-test: test-release fuzz test-asan test-tsan
-	@sh tools/report_skips.sh $(BUILD)/Testing/Temporary/LastTest.log
+# ctest keeps the log of its last call only; `make check` lists the tests that both calls skipped.
+LOG = $(BUILD)/Testing/Temporary/LastTest.log
 
-test-release: build-all
-	@ctest --preset release -j $(JOBS)
+test: build-all
+	@ctest --preset release -LE long -j $(JOBS)
+	@cp $(LOG) $(BUILD)/Testing/test.log
+	@sh tools/report_skips.sh $(BUILD)/Testing/test.log
+
+check: test test-long fuzz test-asan test-tsan
+	@sh tools/report_skips.sh $(BUILD)/Testing/test.log $(BUILD)/Testing/test-long.log
+
+test-long: build-all setup-format
+	@ctest --preset release -L long -j $(JOBS)
+	@cp $(LOG) $(BUILD)/Testing/test-long.log
 
 test-asan test-tsan: test-%: setup
 	@cmake --preset $* $(CMAKE_FLAGS) >$(if $(V),/dev/stdout,/dev/null)
@@ -85,5 +98,5 @@ clean:
 	@rm -rf $(BUILD)
 
 .NOTPARALLEL:
-.PHONY: all setup setup-fuzz build build-all demo test test-release test-asan test-tsan fuzz bench \
-	torture gpu-check bundle install clean
+.PHONY: all setup setup-fuzz setup-format build build-all demo test check test-long test-asan \
+	test-tsan fuzz bench torture gpu-check bundle install clean

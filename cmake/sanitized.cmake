@@ -1,5 +1,5 @@
-# The tests that `make test` also runs under sanitizers: those that end soon there. The build target
-# sanitized_tests makes them, the label "sanitized" names them; `ctest --preset asan` and
+# The tests that `make check` also runs under sanitizers: those that end soon there. The build
+# target sanitized_tests makes them, the label "sanitized" names them; `ctest --preset asan` and
 # `ctest --preset tsan` run all tests.
 
 # Memory: what reads files, keeps books or frees what an error left half made.

@@ -7,7 +7,9 @@ endif()
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
 set(WD_TEST_SECONDS 600)
-set(WD_TEST_ENVIRONMENT GOMP_SPINCOUNT=2000) # a short spin: see settle_spinning in src/cli/main.c
+# Threads that wait hardly spin, for several tests share the cores: see settle_spinning in
+# src/cli/main.c.
+set(WD_TEST_ENVIRONMENT GOMP_SPINCOUNT=200)
 # what the machine can do is measured by tests for tests
 list(APPEND WD_TEST_ENVIRONMENT XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/tests/cache)
 if(WD_SANITIZE)
@@ -55,6 +57,19 @@ function(wd_test_not_here name why)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 
+# There are hundreds of small programs to build: their own sources are not optimised as the library
+# is, and gold links them in a third of the time, where there is one.
+set(WD_TEST_OPTIMISE)
+if(NOT WD_SANITIZE AND CMAKE_BUILD_TYPE STREQUAL "Release")
+  set(WD_TEST_OPTIMISE -O1)
+endif()
+include(CheckLinkerFlag)
+check_linker_flag(C -fuse-ld=gold WD_HAS_GOLD)
+set(WD_TEST_LINK)
+if(WD_HAS_GOLD AND NOT WD_SANITIZE)
+  set(WD_TEST_LINK -fuse-ld=gold)
+endif()
+
 # The name of a source's test, "room/x", and of the target that builds it.
 function(wd_test_name name target source)
   file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
@@ -84,7 +99,9 @@ function(wd_unit_test name target source)
                              ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE WD_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              WD_PROGRAM="$<TARGET_FILE:wandistiller_cli>")
+  target_compile_options(${target} PRIVATE ${WD_TEST_OPTIMISE})
   target_link_libraries(${target} PRIVATE wandistiller PkgConfig::CMOCKA)
+  target_link_options(${target} PRIVATE ${WD_TEST_LINK})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(name MATCHES "^tests/") # these may run the program
     add_dependencies(${target} wandistiller_cli)
@@ -155,6 +172,7 @@ function(wd_gpu_test name source)
   target_compile_definitions(gpu_test_${name} PRIVATE main=wd_gpu_test_${name}
                              WD_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WD_PROGRAM="wandistiller"
                              ${ARGN})
+  target_compile_options(gpu_test_${name} PRIVATE ${WD_TEST_OPTIMISE})
   target_link_libraries(gpu_test_${name} PRIVATE wandistiller PkgConfig::CMOCKA wd_renamed_main)
   target_sources(gpu_tests PRIVATE $<TARGET_OBJECTS:gpu_test_${name}>)
   set(WD_GPU_TESTS ${WD_GPU_TESTS} ${name} PARENT_SCOPE)
@@ -418,6 +436,9 @@ add_test(NAME checks/columns COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_column
 add_test(NAME checks/modules COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_modules.sh)
 add_test(NAME checks/readers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_readers.sh)
 add_test(NAME checks/messages COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_messages.sh)
+# Needs clang-format 14, which `make check` installs.
+add_test(NAME checks/format COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_format.sh)
+set_tests_properties(checks/format PROPERTIES SKIP_RETURN_CODE 77)
 add_test(NAME checks/plain_build COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_plain_build.sh
          ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}
          "${CMAKE_C_COMPILER} ${CMAKE_C_COMPILER_ARG1}")
@@ -491,6 +512,11 @@ foreach(isa generic avx2 avx512 avx512_bf16 amx)
   endif()
 endforeach()
 
+add_test(NAME distill/machine-guarded COMMAND test_distill_machine)
+set_tests_properties(distill/machine-guarded PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+                     ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_TEST_GUARDED=1"
+                     WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+
 # Tests run beside one another. The longest begin first; of those that start jobs of ranks and wait
 # for their ends there is one at a time, since such a job has more threads than most machines cores.
 set_tests_properties(tests/plan dist/watch distill/machine tests/steady tests/memory distill/links
@@ -508,3 +534,27 @@ if(WD_TESTS_OF_RANKS)
 endif()
 
 include(cmake/sanitized.cmake)
+
+# `make test` leaves out the tests of this list, which have the label "long"; `make check` runs them
+# after all others. What the program promises has a test beside these.
+set(WD_LONG_TESTS
+    # The whole program on stand-in GPUs; its parts on these are tested below dev/cuda/, and the
+    # whole program on the processor and on simulated devices.
+    tests/fixtures-standin tests/forward-standin tests/sample-standin tests/standin_ranks
+    # Matrix products on the whole device; dev/cuda/kernels/matmul has the kernels.
+    dev/cuda/device/matmul
+    # Every kind of step with memory that only the device may touch; distill/machine has one kind.
+    distill/machine-guarded
+    # The commands of the pages, one after another.
+    tests/docs
+    # What cuDNN itself plans for the models, where it is installed.
+    dev/cuda/cudnn_plans
+    # What `make gpu-check`, `make bundle` and `make torture` do.
+    checks/gpu_check checks/gpu_check_standin checks/bundle checks/torture
+    # The layout of the sources: see above.
+    checks/format)
+foreach(name IN LISTS WD_LONG_TESTS)
+  if(TEST ${name})
+    set_property(TEST ${name} APPEND PROPERTY LABELS long)
+  endif()
+endforeach()
