@@ -27,12 +27,12 @@ static int prepare(void **state)
            wd_file_write(student, config, sizeof config - 1, &err);
 }
 
-/* Twelve steps, by when every trajectory has gone its way three times. */
+/* Eight steps, by when every trajectory has gone its way twice. */
 #define RUN(name)                                                                                  \
     "train", "--teacher_path", teacher, "--data_path", prompts, "--output_dir",                    \
         wd_test_path(name), "--batch_size", "8", "--target_reuse", "1", "--trajectories", "6",     \
-        "--trajectory_steps", "4", "--guidance_scale", "2", "--num_steps", "12",                   \
-        "--target_replay", "1024", IN_FP32
+        "--trajectory_steps", "4", "--guidance_scale", "2", "--num_steps", "8", "--target_replay", \
+        "1024", IN_FP32
 
 static void assert_same_student(const char *a, const char *b)
 {
@@ -56,7 +56,7 @@ static void every_strategy_gives_one_student(void **state)
     wd_program_run(&program, RUN("host"));
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.err, "teacher: cpu, by auto as the fastest of 2 that fit"));
-    assert_non_null(strstr(program.err, "in all: 12 steps (--num_steps), 96 targets, each seen "));
+    assert_non_null(strstr(program.err, "in all: 8 steps (--num_steps), 64 targets, each seen "));
     assert_null(strstr(program.err, "simulated"));
     for (int i = 0; i < WD_STRATEGY_COUNT; i++) {
         const char *strategy = wd_strategy_name((wd_strategy)i);
@@ -88,10 +88,10 @@ static void a_map_gives_the_same_student(void **state)
 static void a_run_may_change_its_strategy(void **state)
 {
     (void)state;
-    wd_program_run(&program, RUN("changed"), "--stop_at_step", "5", "--devices",
+    wd_program_run(&program, RUN("changed"), "--stop_at_step", "3", "--devices",
                    "sim:3x64MiB@link=500MB/s", "--balance_teacher");
     wd_program_succeeded(&program);
-    wd_program_run(&program, RUN("changed"), "--resume", "--stop_at_step", "8", "--devices",
+    wd_program_run(&program, RUN("changed"), "--resume", "--stop_at_step", "6", "--devices",
                    "sim:64MiB", "--teacher_device_strategy", "disk", "--teacher_window", "4",
                    "--teacher_prefetch", "2");
     wd_program_succeeded(&program);
@@ -340,11 +340,13 @@ static void a_way_out_is_whole(void **state)
     assert_true(wd_path_exists(wd_test_path("whole/run.json")));
 }
 
-/* What a map says of text encoder and VAE is left out with it. */
+/* What a map says of text encoder and VAE is left out with it. Commands that were run for one map
+ * are not run again for the other. */
 static void a_map_may_be_what_does_not_fit(void **state)
 {
     (void)state;
     wd_err err;
+    static char offered[2][sizeof program.err];
     static const char *const maps[] = {"{\"text_encoder\": 1, \"vae\": \"cpu\", \"transformer\": "
                                        "\"cpu\", \"transformer_2\": \"cpu\"}",
                                        "{\"text_encoder\": \"cpu\", \"vae\": 1, \"transformer\": "
@@ -356,8 +358,13 @@ static void a_map_may_be_what_does_not_fit(void **state)
                        "--sample_steps", "2", "--teacher_device_map", file);
         wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
         assert_null(strstr(program.err, " --teacher_device_map "));
-        run_the_suggestions(5);
-        assert_same_student("host", "small");
+        const char *commands = strstr(program.err, "  wandistiller train ");
+        assert_non_null(commands);
+        snprintf(offered[i], sizeof offered[i], "%s", commands);
+        if (!i || strcmp(offered[0], offered[1])) {
+            run_the_suggestions(5);
+            assert_same_student("host", "small");
+        }
         wd_program_run(&program, RUN("small"), "--devices", "sim:64MiB,100kB", "--save_samples",
                        "--sample_steps", "2", "--teacher_device_map", file, "--host_memory",
                        "1MiB");
