@@ -550,7 +550,7 @@ set(WD_LONG_TESTS
     # What cuDNN itself plans for the models, where it is installed.
     dev/cuda/cudnn_plans
     # What `make gpu-check`, `make bundle` and `make torture` do.
-    checks/gpu_check checks/gpu_check_standin checks/bundle checks/torture
+    checks/gpu_check checks/gpu_check_standin checks/bundle checks/elsewhere checks/torture
     # The layout of the sources: see above.
     checks/format)
 foreach(name IN LISTS WD_LONG_TESTS)
