@@ -513,9 +513,10 @@ foreach(isa generic avx2 avx512 avx512_bf16 amx)
 endforeach()
 
 add_test(NAME distill/machine-guarded COMMAND test_distill_machine)
-set_tests_properties(distill/machine-guarded PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
-                     ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_TEST_GUARDED=1"
-                     WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+add_test(NAME distill/links-all COMMAND test_distill_links)
+set_tests_properties(distill/machine-guarded distill/links-all PROPERTIES
+                     TIMEOUT ${WD_TEST_SECONDS} WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests
+                     ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_TEST_GUARDED=1;WD_TEST_ALL_LINKS=1")
 
 # Tests run beside one another. The longest begin first; of those that start jobs of ranks and wait
 # for their ends there is one at a time, since such a job has more threads than most machines cores.
@@ -543,6 +544,8 @@ set(WD_LONG_TESTS
     tests/fixtures-standin tests/forward-standin tests/sample-standin tests/standin_ranks
     # Matrix products on the whole device; dev/cuda/kernels/matmul has the kernels.
     dev/cuda/device/matmul
+    # Every way of moving weights; distill/links has one for one rank and for two.
+    distill/links-all
     # Every kind of step with memory that only the device may touch; distill/machine has one kind.
     distill/machine-guarded
     # The commands of the pages, one after another.
