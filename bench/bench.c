@@ -14,18 +14,19 @@ void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, 
                      double flops)
 {
     char line[160];
-    const size_t n = wd_append(line, sizeof line, 0, "%-34s %-5s %10.2f ms %9.1f GFLOP/s", name,
-                               wd_dtype_file_name(dtype), seconds * 1e3, flops / seconds * 1e-9);
+    const size_t n =
+        wd_append_text(line, sizeof line, 0, "%-34s %-5s %10.2f ms %9.1f GFLOP/s", name,
+                       wd_dtype_file_name(dtype), seconds * 1e3, flops / seconds * 1e-9);
     if (bench->peak[dtype] > 0)
-        wd_append(line, sizeof line, n, " %5.1f %% of peak",
-                  100 * flops / seconds / bench->peak[dtype]);
+        wd_append_text(line, sizeof line, n, " %5.1f %% of peak",
+                       100 * flops / seconds / bench->peak[dtype]);
     bench->print(bench->context, line);
 }
 
 void wd_bench_leave_out(wd_bench_context *bench, const char *name, const char *why)
 {
     char line[160];
-    wd_append(line, sizeof line, 0, "%-34s left out: %s", name, why);
+    wd_append_text(line, sizeof line, 0, "%-34s left out: %s", name, why);
     bench->print(bench->context, line);
 }
 

@@ -61,13 +61,13 @@ static void write_options(char out[TEXT_BYTES], const wd_memory_change *c,
 {
     size_t n = 0;
     *out = 0;
-    if (c->bf16_teacher) n = wd_append(out, TEXT_BYTES, n, " --teacher_dtype bfloat16");
-    if (c->bf16_student) n = wd_append(out, TEXT_BYTES, n, " --mixed_precision bf16");
-    if (c->checkpointing) n = wd_append(out, TEXT_BYTES, n, " --gradient_checkpointing");
+    if (c->bf16_teacher) n = wd_append_text(out, TEXT_BYTES, n, " --teacher_dtype bfloat16");
+    if (c->bf16_student) n = wd_append_text(out, TEXT_BYTES, n, " --mixed_precision bf16");
+    if (c->checkpointing) n = wd_append_text(out, TEXT_BYTES, n, " --gradient_checkpointing");
     if (c->halvings)
-        wd_append(out, TEXT_BYTES, n,
-                  " --batch_size %" PRId64 " --gradient_accumulation_steps %" PRId64, o->batch_size,
-                  o->gradient_accumulation_steps);
+        wd_append_text(out, TEXT_BYTES, n,
+                       " --batch_size %" PRId64 " --gradient_accumulation_steps %" PRId64,
+                       o->batch_size, o->gradient_accumulation_steps);
 }
 
 /* Warns that another strategy that fits is much faster than the one that was asked for. */

@@ -27,7 +27,7 @@ static wd_status check_dtype(const wd_convert_options *o, wd_dtype dtype, wd_err
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         for (int k = 0; !strcmp(dtypes[i].to, o->to) && dtypes[i].more[k]; k++) {
             if (!strcmp(dtypes[i].more[k], o->dtype)) return WD_OK;
-            used = wd_append(more, sizeof more, used, ", %s", dtypes[i].more[k]);
+            used = wd_append_text(more, sizeof more, used, ", %s", dtypes[i].more[k]);
         }
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "--dtype %s: expected float32, float16, bfloat16%s with --to %s", o->dtype, more,

@@ -44,9 +44,9 @@ static void list(char out[LIST_MAX], const char *format, ...)
     va_end(args);
     const char *comma = used ? ", " : "";
     if (used + strlen(item) + sizeof ", , ..." <= LIST_MAX)
-        wd_append(out, LIST_MAX, used, "%s%s", comma, item);
+        wd_append_text(out, LIST_MAX, used, "%s%s", comma, item);
     else if (used < 3 || strcmp(out + used - 3, "..."))
-        wd_append(out, LIST_MAX, used, "%s...", comma);
+        wd_append_text(out, LIST_MAX, used, "%s...", comma);
 }
 
 static int cells_of(const reader *r, int component)

@@ -125,8 +125,8 @@ static void add_teacher(void *context, const char *what, size_t bytes)
     rank_lines *to = context;
     char text[32];
     if (strncmp(what, "teacher", strlen("teacher")) || !bytes) return;
-    to->used = wd_append(to->text, sizeof to->text, to->used, ", %s %s", what,
-                         wd_bytes_text(text, sizeof text, bytes));
+    to->used = wd_append_text(to->text, sizeof to->text, to->used, ", %s %s", what,
+                              wd_bytes_text(text, sizeof text, bytes));
 }
 
 /* What of the teacher a rank has in host memory is planned, since ranks of a host share it. */
@@ -145,15 +145,15 @@ static void describe(rank_lines *to, const wd_memory_plan *plan, const wd_device
         if (!is_place(devices, place)) continue;
         const bool is_host = place == WD_PLAN_HOST;
         const size_t most = is_host ? host_bytes : wd_device_bytes_peak(devices->device[place]);
-        to->used = wd_append(to->text, sizeof to->text, to->used, "%s: planned %s, measured %s",
-                             wd_place_name(devices, place),
-                             wd_bytes_text(planned, sizeof planned, wd_plan_peak(plan, place)),
-                             wd_bytes_text(found, sizeof found, most));
+        to->used = wd_append_text(to->text, sizeof to->text, to->used,
+                                  "%s: planned %s, measured %s", wd_place_name(devices, place),
+                                  wd_bytes_text(planned, sizeof planned, wd_plan_peak(plan, place)),
+                                  wd_bytes_text(found, sizeof found, most));
         if (is_host)
             add_shared(to, plan);
         else
             wd_device_each_peak(devices->device[place], add_teacher, to);
-        to->used = wd_append(to->text, sizeof to->text, to->used, "\n");
+        to->used = wd_append_text(to->text, sizeof to->text, to->used, "\n");
     }
 }
 
@@ -242,10 +242,10 @@ void wd_memory_report_note(void *witness, wd_watch_note *out)
     }
     const wd_devices *d = w->devices;
     for (int i = 0; i < d->count; i++) {
-        names =
-            wd_append(out->device, sizeof out->device, names, "%s%s", i ? ", " : "", d->name[i]);
-        lines = wd_append(out->memory, sizeof out->memory, lines, "%s: %s\n", d->name[i],
-                          witness_says(text, w, i, &host));
+        names = wd_append_text(out->device, sizeof out->device, names, "%s%s", i ? ", " : "",
+                               d->name[i]);
+        lines = wd_append_text(out->memory, sizeof out->memory, lines, "%s: %s\n", d->name[i],
+                               witness_says(text, w, i, &host));
     }
 }
 

@@ -51,8 +51,8 @@ static json_t *resolve_list(const wd_option *o, const char *folder, const char *
         memcpy(path, item, n);
         path[n] = 0;
         const bool is_new = resolve(found, o, folder, path);
-        used = wd_append(all, sizeof all, used, "%s%s%.*s", item == value ? "" : ",",
-                         is_new ? found : path, (int)(bytes - n), item + n);
+        used = wd_append_text(all, sizeof all, used, "%s%s%.*s", item == value ? "" : ",",
+                              is_new ? found : path, (int)(bytes - n), item + n);
         item += bytes + (item[bytes] == ',');
     }
     return used + 1 < sizeof all ? wd_json_string(all) : NULL;

@@ -97,8 +97,10 @@ static const char *choices_text(char *out, size_t bytes, const wd_option *o)
 {
     size_t used = 0;
     out[0] = 0;
-    for (const char *const *c = o->choices; *c; c++)
-        used = wd_append(out, bytes, used, "%s%s", c == o->choices ? "" : c[1] ? ", " : " or ", *c);
+    for (const char *const *c = o->choices; *c; c++) {
+        const char *between = c == o->choices ? "" : c[1] ? ", " : " or ";
+        used = wd_append_text(out, bytes, used, "%s%s", between, *c);
+    }
     return out;
 }
 
@@ -280,7 +282,7 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
         const wd_texts *texts = field;
         size_t used = 0;
         for (int64_t i = 0; i < texts->count; i++)
-            used = wd_append(out, out_bytes, used, "%s%s", i ? ", " : "", texts->item[i]);
+            used = wd_append_text(out, out_bytes, used, "%s%s", i ? ", " : "", texts->item[i]);
         break;
     }
     }

@@ -149,17 +149,19 @@ static void say_run(char *out, size_t bytes, const drawing *d, const run *r)
     const wd_timeline_event *e = &r->first;
     const wd_placement *p = &d->table->shown->placement;
     size_t used = 0;
-    if (p->experts > 1) used = wd_append(out, bytes, 0, "%s noise, ", e->expert ? "low" : "high");
+    if (p->experts > 1)
+        used = wd_append_text(out, bytes, 0, "%s noise, ", e->expert ? "low" : "high");
     if (e->stage < 0) {
-        wd_append(out, bytes, used, "activations");
+        wd_append_text(out, bytes, used, "activations");
         return;
     }
     say_stage(first, e->stage, p->stages);
     say_stage(last, r->last_stage, p->stages);
-    used = wd_append(out, bytes, used, "%s%s%s", first, r->last_stage == e->stage ? "" : " to ",
-                     r->last_stage == e->stage ? "" : last);
+    used =
+        wd_append_text(out, bytes, used, "%s%s%s", first, r->last_stage == e->stage ? "" : " to ",
+                       r->last_stage == e->stage ? "" : last);
     if (e->batch >= 0 && e->batch == r->last_batch)
-        wd_append(out, bytes, used, ", micro-batch %d", e->batch);
+        wd_append_text(out, bytes, used, ", micro-batch %d", e->batch);
 }
 
 static void close_run(drawing *d, row *l)

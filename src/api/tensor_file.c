@@ -14,10 +14,11 @@ static const char *names_text(char *out, size_t bytes, const wd_safetensors *fil
 {
     const int64_t count = wd_safetensors_count(file);
     size_t used = 0;
-    if (!count) wd_append(out, bytes, 0, "none");
+    if (!count) wd_append_text(out, bytes, 0, "none");
     for (int64_t i = 0; i < count && i < 8; i++)
-        used = wd_append(out, bytes, used, "%s%s", i ? ", " : "", wd_safetensors_at(file, i)->name);
-    if (count > 8) wd_append(out, bytes, used, " and %lld more", (long long)(count - 8));
+        used = wd_append_text(out, bytes, used, "%s%s", i ? ", " : "",
+                              wd_safetensors_at(file, i)->name);
+    if (count > 8) wd_append_text(out, bytes, used, " and %lld more", (long long)(count - 8));
     return out;
 }
 

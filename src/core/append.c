@@ -6,7 +6,7 @@
 
 #include "core/require.h"
 
-size_t wd_append(char *out, size_t bytes, size_t used, const char *format, ...)
+size_t wd_append_text(char *out, size_t bytes, size_t used, const char *format, ...)
 {
     WD_REQUIRE(used < bytes, "a text of %zu bytes is appended to in a buffer of %zu", used, bytes);
     va_list list;

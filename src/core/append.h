@@ -8,7 +8,7 @@
  * below `bytes` and ends with '\0'. Text that does not fit is left out. (snprintf instead returns
  * the length that the whole text would have, which as an offset would lead beyond the buffer.)
  * `bytes` must not be 0, and `used` must be below it. */
-size_t wd_append(char *out, size_t bytes, size_t used, const char *format, ...)
+size_t wd_append_text(char *out, size_t bytes, size_t used, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -109,8 +109,9 @@ static void say(wd_log_level level, manner how, const char *format, va_list list
     if (is_heard(level)) {
         const bool report =
             how == ALWAYS || (sink.keep && level == WD_LOG_ERROR); /* names its rank */
-        const size_t n =
-            sink.rank && !report ? wd_append(message, MESSAGE_MAX, 0, "[Rank %d] ", sink.rank) : 0;
+        const size_t n = sink.rank && !report
+                             ? wd_append_text(message, MESSAGE_MAX, 0, "[Rank %d] ", sink.rank)
+                             : 0;
         vsnprintf(message + n, MESSAGE_MAX - n, format, list);
         wd_make_plain(message);
         if (sink.keep && level == WD_LOG_ERROR && how != ALWAYS)

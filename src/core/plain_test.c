@@ -77,12 +77,12 @@ static void appended_text_stays_in_its_buffer(void **state)
     (void)state;
     char out[8];
     memset(out, 'x', sizeof out);
-    size_t used = wd_append(out, 6, 0, "%s", "ab");
+    size_t used = wd_append_text(out, 6, 0, "%s", "ab");
     assert_int_equal(used, 2);
-    used = wd_append(out, 6, used, "%s", "cdefghij");
+    used = wd_append_text(out, 6, used, "%s", "cdefghij");
     assert_int_equal(used, 5);
     assert_string_equal(out, "abcde");
-    assert_int_equal(wd_append(out, 6, used, "%d", 7), 5);
+    assert_int_equal(wd_append_text(out, 6, used, "%d", 7), 5);
     assert_string_equal(out, "abcde");
     assert_memory_equal(out + 6, "xx", 2);
 }

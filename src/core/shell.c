@@ -25,23 +25,23 @@ static bool is_shown(char *copy, const char *text)
 
 static void quote(char *out, size_t bytes, const char *text)
 {
-    size_t used = wd_append(out, bytes, 0, "'");
+    size_t used = wd_append_text(out, bytes, 0, "'");
     for (; *text; text++)
-        used = *text == '\'' ? wd_append(out, bytes, used, "'\\''")
-                             : wd_append(out, bytes, used, "%c", *text);
-    wd_append(out, bytes, used, "'");
+        used = *text == '\'' ? wd_append_text(out, bytes, used, "'\\''")
+                             : wd_append_text(out, bytes, used, "%c", *text);
+    wd_append_text(out, bytes, used, "'");
 }
 
 static void escape(char *out, size_t bytes, const char *text)
 {
-    size_t used = wd_append(out, bytes, 0, "$'");
+    size_t used = wd_append_text(out, bytes, 0, "$'");
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
         const bool escaped = c < 0x20 || c >= 0x7f || c == '\'' || c == '\\';
-        used = escaped ? wd_append(out, bytes, used, "\\%03o", c)
-                       : wd_append(out, bytes, used, "%c", c);
+        used = escaped ? wd_append_text(out, bytes, used, "\\%03o", c)
+                       : wd_append_text(out, bytes, used, "%c", c);
     }
-    wd_append(out, bytes, used, "'");
+    wd_append_text(out, bytes, used, "'");
 }
 
 const char *wd_shell_word(char *out, size_t out_bytes, const char *text)

@@ -300,8 +300,8 @@ static wd_status read_auto(wd_device_list *list, wd_err *err)
         list->device[list->count++] =
             (wd_device_spec){.type = WD_DEVICE_CUDA, .number = gpus.number[i]};
     if (gpus.why[0] && (gpus.has_driver || !access(NVIDIA_FILE, F_OK)))
-        wd_append(list->note, sizeof list->note, 0, "auto takes %s: %s",
-                  list->count ? "other GPUs" : "the processor instead of a GPU", gpus.why);
+        wd_append_text(list->note, sizeof list->note, 0, "auto takes %s: %s",
+                       list->count ? "other GPUs" : "the processor instead of a GPU", gpus.why);
     return list->count ? WD_OK : read_cpu(list, no_speed, err);
 }
 
@@ -357,8 +357,8 @@ wd_status wd_device_list_need_speeds(const wd_device_list *list, const char *tex
 void wd_device_list_take_processor(wd_device_list *list, const wd_err *why)
 {
     *list = (wd_device_list){.count = 1, .device = {{.type = WD_DEVICE_CPU}}};
-    wd_append(list->note, sizeof list->note, 0, "auto takes the processor instead of a GPU: %s",
-              why->message);
+    wd_append_text(list->note, sizeof list->note, 0,
+                   "auto takes the processor instead of a GPU: %s", why->message);
 }
 
 bool wd_device_list_has_gpus(const wd_device_list *list)

@@ -77,14 +77,14 @@ static void take_frame(wd_watch *w, wd_watch_peer *p, const wd_frame *f, double 
 static void receive(wd_watch *w, wd_watch_peer *p, double now)
 {
     if (p->link.fd < 0) return;
-    wd_link_state state;
+    wd_watch_link_state state;
     const size_t before = p->link.in_bytes;
-    bool open = wd_link_receive(&p->link);
+    bool open = wd_watch_link_receive(&p->link);
     if (p->link.in_bytes != before) p->heard_s = now;
-    while ((state = wd_link_take(&p->link, &w->frame)) == WD_LINK_FRAME)
+    while ((state = wd_watch_link_take(&p->link, &w->frame)) == WD_WATCH_LINK_FRAME)
         take_frame(w, p, &w->frame, now);
-    if (open && state != WD_LINK_DAMAGED) return;
-    wd_link_close(&p->link);
+    if (open && state != WD_WATCH_LINK_DAMAGED) return;
+    wd_watch_link_close(&p->link);
     p->is_gone = true;
 }
 
@@ -144,7 +144,7 @@ static void send_beats(wd_watch *w, double now)
     const wd_watch_report *report = &w->peer[w->o.rank].report;
     const size_t bytes = offsetof(wd_watch_report, note.memory) + strlen(report->note.memory) + 1;
     for (int r = 0; r < w->o.ranks; r++)
-        wd_link_send(&w->peer[r].link, WD_FRAME_BEAT, report, bytes);
+        wd_watch_link_send(&w->peer[r].link, WD_FRAME_BEAT, report, bytes);
 }
 
 /* A heartbeat is sent before the note of this rank's memory is made, which takes some time, and
@@ -175,7 +175,8 @@ static void serve_own_rank(wd_watch *w, double now)
     }
     if (!leaving || w->has_left) return;
     w->has_left = true;
-    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_BYE, NULL, 0);
+    for (int r = 0; r < w->o.ranks; r++)
+        wd_watch_link_send(&w->peer[r].link, WD_FRAME_BYE, NULL, 0);
 }
 
 /* Whether all ranks have sent their goodbyes. */
@@ -193,14 +194,14 @@ static void wait_for_input(wd_watch *w)
 {
     uint64_t count;
     for (int r = 0; r < w->o.ranks; r++) {
-        const wd_link *l = &w->peer[r].link;
+        const wd_watch_link *l = &w->peer[r].link;
         w->set[r] =
             (struct pollfd){.fd = l->fd, .events = (short)(POLLIN | (l->out_bytes ? POLLOUT : 0))};
     }
     w->set[w->o.ranks] = (struct pollfd){.fd = w->wake, .events = POLLIN};
     poll(w->set, (nfds_t)w->o.ranks + 1, (int)(1e3 * (w->connect ? connect_turn_s : turn_s)));
     while (read(w->wake, &count, sizeof count) > 0) continue;
-    for (int r = 0; r < w->o.ranks; r++) wd_link_flush(&w->peer[r].link);
+    for (int r = 0; r < w->o.ranks; r++) wd_watch_link_flush(&w->peer[r].link);
 }
 
 /* The time `seconds` after `time`, but not one in the future. */
@@ -262,7 +263,7 @@ static void *run(void *context)
 
 static void free_watch(wd_watch *w)
 {
-    for (int r = 0; w->peer && r < w->o.ranks; r++) wd_link_close(&w->peer[r].link);
+    for (int r = 0; w->peer && r < w->o.ranks; r++) wd_watch_link_close(&w->peer[r].link);
     wd_connect_close(w->connect);
     if (w->wake >= 0) close(w->wake);
     wd_watch_process_close(&w->process);

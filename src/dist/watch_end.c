@@ -73,10 +73,10 @@ static void wait_for_ends(wd_watch *w)
     for (bool some = true; some && wd_clock_s() < until;) {
         some = false;
         for (int r = 0; r < w->o.ranks; r++) {
-            wd_link *l = &w->peer[r].link;
+            wd_watch_link *l = &w->peer[r].link;
             l->in_bytes = 0;
-            wd_link_flush(l);
-            if (l->fd >= 0 && !wd_link_receive(l)) wd_link_close(l);
+            wd_watch_link_flush(l);
+            if (l->fd >= 0 && !wd_watch_link_receive(l)) wd_watch_link_close(l);
             some |= l->fd >= 0;
         }
         if (some) poll(NULL, 0, 5);
@@ -88,7 +88,8 @@ static void wait_for_ends(wd_watch *w)
  * from the others. */
 static void send_end(wd_watch *w)
 {
-    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_END, NULL, 0);
+    for (int r = 0; r < w->o.ranks; r++)
+        wd_watch_link_send(&w->peer[r].link, WD_FRAME_END, NULL, 0);
 }
 
 static _Noreturn void finish(wd_watch *w)
@@ -107,7 +108,7 @@ static void send_failure(wd_watch *w)
     for (int r = 0; r < w->o.ranks; r++) {
         wd_watch_peer *p = &w->peer[r];
         if (!p->is_connected || p->has_failure) continue;
-        wd_link_send(&p->link, WD_FRAME_FAIL, f, bytes);
+        wd_watch_link_send(&p->link, WD_FRAME_FAIL, f, bytes);
         p->has_failure = true;
     }
 }

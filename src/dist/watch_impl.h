@@ -27,7 +27,7 @@ typedef struct wd_watch_report {
 } wd_watch_report;
 
 typedef struct wd_watch_peer {
-    wd_link link;
+    wd_watch_link link;
     bool is_connected;
     bool has_left;    /* it has sent its goodbye */
     bool is_gone;     /* its connection is closed */

@@ -23,28 +23,32 @@ typedef struct wd_frame {
     char data[WD_FRAME_BYTES_MAX + 1]; /* a zero follows the data */
 } wd_frame;
 
-typedef struct wd_link {
+typedef struct wd_watch_link {
     int fd; /* -1: none; set O_NONBLOCK */
     size_t in_bytes, out_bytes;
     char in[WD_FRAME_BYTES_MAX + 64], out[2 * WD_FRAME_BYTES_MAX + 256];
-} wd_link;
+} wd_watch_link;
 
 /* Sends a frame, as far as possible without waiting. A frame for which there is no room, because
  * the other side has received nothing for long, is dropped. */
-void wd_link_send(wd_link *link, wd_frame_kind kind, const void *data, size_t bytes);
+void wd_watch_link_send(wd_watch_link *link, wd_frame_kind kind, const void *data, size_t bytes);
 
 /* Sends bytes that were kept; whether none are left. */
-bool wd_link_flush(wd_link *link);
+bool wd_watch_link_flush(wd_watch_link *link);
 
 /* Receives bytes; false: the other side has closed the connection. Frames that are complete can
  * still be taken then. */
-bool wd_link_receive(wd_link *link);
+bool wd_watch_link_receive(wd_watch_link *link);
 
-typedef enum wd_link_state { WD_LINK_EMPTY, WD_LINK_FRAME, WD_LINK_DAMAGED } wd_link_state;
+typedef enum wd_watch_link_state {
+    WD_WATCH_LINK_EMPTY,
+    WD_WATCH_LINK_FRAME,
+    WD_WATCH_LINK_DAMAGED
+} wd_watch_link_state;
 
-/* Takes the next complete frame. WD_LINK_DAMAGED: the bytes received are no frame. */
-wd_link_state wd_link_take(wd_link *link, wd_frame *out);
+/* Takes the next complete frame. WD_WATCH_LINK_DAMAGED: the bytes received are no frame. */
+wd_watch_link_state wd_watch_link_take(wd_watch_link *link, wd_frame *out);
 
-void wd_link_close(wd_link *link);
+void wd_watch_link_close(wd_watch_link *link);
 
 #endif

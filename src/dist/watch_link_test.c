@@ -7,7 +7,7 @@
 
 #include "dist/watch_link.h"
 
-static wd_link left, right;
+static wd_watch_link left, right;
 static wd_frame frame;
 
 static int open_links(void **state)
@@ -15,16 +15,16 @@ static int open_links(void **state)
     int ends[2];
     (void)state;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends)) return -1;
-    left = (wd_link){.fd = ends[0]};
-    right = (wd_link){.fd = ends[1]};
+    left = (wd_watch_link){.fd = ends[0]};
+    right = (wd_watch_link){.fd = ends[1]};
     return 0;
 }
 
 static int close_links(void **state)
 {
     (void)state;
-    wd_link_close(&left);
-    wd_link_close(&right);
+    wd_watch_link_close(&left);
+    wd_watch_link_close(&right);
     return 0;
 }
 
@@ -33,21 +33,21 @@ static void frames_come_whole(void **state)
     (void)state;
     static char most[WD_FRAME_BYTES_MAX];
     memset(most, 'm', sizeof most);
-    wd_link_send(&left, WD_FRAME_FAIL, "why", 3);
-    wd_link_send(&left, WD_FRAME_BYE, NULL, 0);
-    wd_link_send(&left, WD_FRAME_BEAT, most, sizeof most);
-    assert_true(wd_link_receive(&right));
-    assert_int_equal(wd_link_take(&right, &frame), WD_LINK_FRAME);
+    wd_watch_link_send(&left, WD_FRAME_FAIL, "why", 3);
+    wd_watch_link_send(&left, WD_FRAME_BYE, NULL, 0);
+    wd_watch_link_send(&left, WD_FRAME_BEAT, most, sizeof most);
+    assert_true(wd_watch_link_receive(&right));
+    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
     assert_int_equal(frame.kind, WD_FRAME_FAIL);
     assert_string_equal(frame.data, "why");
-    assert_int_equal(wd_link_take(&right, &frame), WD_LINK_FRAME);
+    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
     assert_int_equal(frame.kind, WD_FRAME_BYE);
     assert_int_equal(frame.bytes, 0);
-    assert_true(wd_link_receive(&right));
-    assert_int_equal(wd_link_take(&right, &frame), WD_LINK_FRAME);
+    assert_true(wd_watch_link_receive(&right));
+    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
     assert_int_equal(frame.bytes, sizeof most);
     assert_memory_equal(frame.data, most, sizeof most);
-    assert_int_equal(wd_link_take(&right, &frame), WD_LINK_EMPTY);
+    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_EMPTY);
 }
 
 /* Sends one byte at a time. */
@@ -59,11 +59,11 @@ static void a_frame_may_come_in_pieces(void **state)
     memcpy(bytes, head, sizeof head);
     memcpy(bytes + sizeof head, "text", 4);
     for (size_t i = 0; i < sizeof bytes; i++) {
-        assert_int_equal(wd_link_take(&right, &frame), WD_LINK_EMPTY);
+        assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_EMPTY);
         assert_int_equal(send(left.fd, bytes + i, 1, 0), 1);
-        assert_true(wd_link_receive(&right));
+        assert_true(wd_watch_link_receive(&right));
     }
-    assert_int_equal(wd_link_take(&right, &frame), WD_LINK_FRAME);
+    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
     assert_string_equal(frame.data, "text");
 }
 
@@ -78,8 +78,8 @@ static void what_is_no_frame_is_damaged(void **state)
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         right.in_bytes = 0;
         assert_int_equal(send(left.fd, heads[i], sizeof heads[i], 0), sizeof heads[i]);
-        assert_true(wd_link_receive(&right));
-        assert_int_equal(wd_link_take(&right, &frame), WD_LINK_DAMAGED);
+        assert_true(wd_watch_link_receive(&right));
+        assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_DAMAGED);
     }
 }
 
@@ -87,12 +87,12 @@ static void what_is_no_frame_is_damaged(void **state)
 static int take_frames(size_t bytes)
 {
     int taken = 0;
-    wd_link_state is;
-    while ((is = wd_link_take(&right, &frame)) == WD_LINK_FRAME) {
+    wd_watch_link_state is;
+    while ((is = wd_watch_link_take(&right, &frame)) == WD_WATCH_LINK_FRAME) {
         assert_int_equal(frame.bytes, bytes);
         taken++;
     }
-    assert_int_equal(is, WD_LINK_EMPTY);
+    assert_int_equal(is, WD_WATCH_LINK_EMPTY);
     return taken;
 }
 
@@ -103,14 +103,14 @@ static void a_side_that_takes_nothing_is_not_waited_for(void **state)
     (void)state;
     static char most[WD_FRAME_BYTES_MAX];
     int came = 0;
-    for (int i = 0; i < 200; i++) wd_link_send(&left, WD_FRAME_BEAT, most, sizeof most);
-    assert_false(wd_link_flush(&left));
-    while (!wd_link_flush(&left)) {
-        assert_true(wd_link_receive(&right));
+    for (int i = 0; i < 200; i++) wd_watch_link_send(&left, WD_FRAME_BEAT, most, sizeof most);
+    assert_false(wd_watch_link_flush(&left));
+    while (!wd_watch_link_flush(&left)) {
+        assert_true(wd_watch_link_receive(&right));
         came += take_frames(sizeof most);
     }
-    wd_link_close(&left);
-    while (wd_link_receive(&right)) came += take_frames(sizeof most);
+    wd_watch_link_close(&left);
+    while (wd_watch_link_receive(&right)) came += take_frames(sizeof most);
     came += take_frames(sizeof most);
     assert_int_equal(right.in_bytes, 0);
     assert_in_range(came, 2, 199);

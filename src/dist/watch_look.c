@@ -101,9 +101,9 @@ static void look_for_late(wd_watch *w, double now)
     for (int r = 0; r < w->o.ranks; r++) {
         const wd_watch_beat *waits = &w->peer[r].report.beat;
         if (waits->wait >= 0 && waits->wait < WD_WAITS)
-            n = wd_append(others, sizeof others, n,
-                          "\nrank %d, at step %lld, has waited %.0f s for %s", r,
-                          (long long)waits->step, waited_s(w, r, now), wait_name[waits->wait]);
+            n = wd_append_text(others, sizeof others, n,
+                               "\nrank %d, at step %lld, has waited %.0f s for %s", r,
+                               (long long)waits->step, waited_s(w, r, now), wait_name[waits->wait]);
     }
     wd_watch_failed(
         &f, late, WD_RANK_LOST, WD_WATCH_LATE,

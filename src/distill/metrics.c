@@ -12,12 +12,12 @@
 
 #include "core/memory.h"
 #include "distill/tensorboard.h"
-#include "io/append.h"
+#include "io/record_file.h"
 
 enum { CHUNK_BYTES = 16 << 10 }; /* many times the longest row */
 
 struct wd_metrics {
-    wd_append rows;
+    wd_record_file rows;
     wd_tensorboard *board;
 };
 
@@ -46,7 +46,7 @@ static char *keep_lines(int64_t *keep, bool *ended, char *chunk, size_t bytes, i
 /* Cuts the file behind the last whole line of a step up to `resume_step`. What a kill left of a
  * line goes, too, and a line that is longer than any of ours. What could not be read is not there
  * to be cut off. */
-static wd_status cut_back(wd_append *rows, int64_t resume_step, wd_err *err)
+static wd_status cut_back(wd_record_file *rows, int64_t resume_step, wd_err *err)
 {
     char chunk[CHUNK_BYTES];
     size_t held = 0;
@@ -63,7 +63,7 @@ static wd_status cut_back(wd_append *rows, int64_t resume_step, wd_err *err)
         held -= (size_t)(rest - chunk);
         memmove(chunk, rest, held);
     }
-    return wd_append_cut(rows, keep, err);
+    return wd_record_file_cut(rows, keep, err);
 }
 
 wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err)
@@ -74,7 +74,7 @@ wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_s
     WD_TRY(wd_path_join(path, folder, "metrics.jsonl", err));
     WD_TRY(wd_alloc((void **)&metrics, 1, sizeof *metrics, "metrics", err));
     metrics->rows.fd = -1;
-    WD_TRY_OUT(wd_append_open(&metrics->rows, path, err));
+    WD_TRY_OUT(wd_record_file_open(&metrics->rows, path, err));
     WD_TRY_OUT(cut_back(&metrics->rows, resume_step, err));
     WD_TRY_OUT(wd_tensorboard_open(&metrics->board, folder, resume_step + 1, err));
 out:
@@ -88,7 +88,7 @@ out:
 void wd_metrics_close(wd_metrics *metrics)
 {
     if (!metrics) return;
-    wd_append_close(&metrics->rows);
+    wd_record_file_close(&metrics->rows);
     wd_tensorboard_close(metrics->board);
     wd_free(metrics);
 }
@@ -113,7 +113,7 @@ static wd_status write_line(wd_metrics *metrics, const wd_metrics_row *row, wd_e
                  row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
                  number_text(lr, row->lr, 17), row->samples, row->targets, row->phase,
                  number_text(seconds, row->seconds, 7), number_text(rate, row->steps_per_s, 4));
-    return wd_append_write(&metrics->rows, line, (size_t)bytes, err);
+    return wd_record_file_write(&metrics->rows, line, (size_t)bytes, err);
 }
 
 wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)

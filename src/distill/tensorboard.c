@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 #include "core/memory.h"
-#include "io/append.h"
+#include "io/record_file.h"
 
 enum { MESSAGE_MAX = 512, TAG_MAX = 255 }; /* a framed message, too, has room */
 
 struct wd_tensorboard {
-    wd_append records;
+    wd_record_file records;
 };
 
 uint32_t wd_crc32c(const void *data, size_t bytes)
@@ -113,7 +113,7 @@ static wd_status write_record(wd_tensorboard *board, const message *data, wd_err
     memcpy(record.bytes + record.count, data->bytes, data->count);
     record.count += data->count;
     put_fixed(&record, wd_crc32c_masked(data->bytes, data->count), 4);
-    return wd_append_write(&board->records, record.bytes, record.count, err);
+    return wd_record_file_write(&board->records, record.bytes, record.count, err);
 }
 
 static wd_status write_head(wd_tensorboard *board, int64_t purge_step, wd_err *err)
@@ -147,7 +147,7 @@ wd_status wd_tensorboard_open(wd_tensorboard **out, const char *folder, int64_t 
                  host, (long)getpid(), n++);
         WD_TRY_OUT(wd_path_join(path, folder, name, err));
     } while (wd_path_exists(path));
-    WD_TRY_OUT(wd_append_open(&board->records, path, err));
+    WD_TRY_OUT(wd_record_file_open(&board->records, path, err));
     WD_TRY_OUT(write_head(board, purge_step, err));
 out:
     if (status == WD_OK) *out = board;
@@ -158,7 +158,7 @@ out:
 void wd_tensorboard_close(wd_tensorboard *board)
 {
     if (!board) return;
-    wd_append_close(&board->records);
+    wd_record_file_close(&board->records);
     wd_free(board);
 }
 

@@ -56,8 +56,8 @@ static const char *recipe_of(char out[WD_PHASES_TEXT], const wd_machine_options 
     size_t n = 0;
     if (!m->phases.count) return m->recipe->name;
     for (int i = 0; i < m->phases.count; i++)
-        n = wd_append(out, WD_PHASES_TEXT, n, "%s%s", i ? "," : "",
-                      m->phases.phase[i].recipe->name);
+        n = wd_append_text(out, WD_PHASES_TEXT, n, "%s%s", i ? "," : "",
+                           m->phases.phase[i].recipe->name);
     return out;
 }
 

@@ -238,7 +238,7 @@ static wd_status write_sums(const char *folder, wd_err *err)
     for (int i = 0; i < 2; i++) {
         WD_TRY(wd_path_join(path, folder, names[i], err));
         WD_TRY(wd_file_hash(hash, path, err));
-        used = wd_append(text, sizeof text, used, "%s  %s\n", hash, names[i]);
+        used = wd_append_text(text, sizeof text, used, "%s  %s\n", hash, names[i]);
     }
     WD_TRY(wd_path_join(path, folder, sums_name, err));
     return wd_file_write(path, text, used, err);

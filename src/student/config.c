@@ -105,8 +105,8 @@ static void note(faults *f, wd_status status, const wd_err *err)
         f->is_cut = true;
         return;
     }
-    f->used = wd_append(f->text, sizeof f->text, f->used, "%s(%d) %s", f->count > 1 ? "; " : "",
-                        f->count, text);
+    f->used = wd_append_text(f->text, sizeof f->text, f->used, "%s(%d) %s",
+                             f->count > 1 ? "; " : "", f->count, text);
 }
 
 static wd_status report(const faults *f, wd_err *err)

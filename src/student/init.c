@@ -409,7 +409,8 @@ void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *from
     if (wd_alloc((void **)&block, (size_t)student->layers, sizeof *block, "blocks", NULL)) return;
     wd_student_choose_blocks(block, student->layers, from->dit.layers);
     for (int64_t i = 0; i < student->layers; i++)
-        used = wd_append(text, sizeof text, used, "%s%lld", i ? ", " : "", (long long)block[i]);
+        used =
+            wd_append_text(text, sizeof text, used, "%s%lld", i ? ", " : "", (long long)block[i]);
     wd_log(WD_LOG_INFO, "the student starts from blocks %s of %s/%s", text, from->path,
            wd_component_name(wd_student_expert(from)));
     wd_free(block);

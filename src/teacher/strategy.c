@@ -27,7 +27,7 @@ wd_status wd_strategy_of(wd_strategy *out, const char *name, wd_err *err)
     char all[128] = "";
     size_t used = 0;
     for (int i = 0; i < WD_STRATEGY_COUNT; i++)
-        used = wd_append(all, sizeof all, used, "%s%s", i ? ", " : "", names[i]);
+        used = wd_append_text(all, sizeof all, used, "%s%s", i ? ", " : "", names[i]);
     return wd_fail(err, WD_INVALID_ARGUMENT, "teacher_device_strategy: \"%s\" is not one of %s",
                    name, all);
 }
@@ -95,7 +95,7 @@ wd_status wd_strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_
     if (!wd_strategy_objection(strategy, cluster)) return WD_OK;
     for (int i = 0; i < WD_STRATEGY_COUNT; i++) {
         if (wd_strategy_objection((wd_strategy)i, cluster)) continue;
-        used = wd_append(can, sizeof can, used, "%s%s", used ? ", " : "", names[i]);
+        used = wd_append_text(can, sizeof can, used, "%s%s", used ? ", " : "", names[i]);
     }
     return wd_fail(err, WD_UNSUPPORTED, "teacher_device_strategy: %s; these devices can serve %s",
                    wd_strategy_objection(strategy, cluster), can);

@@ -18,14 +18,14 @@ static size_t add_entry(char text[TEXT_MAX], size_t used, const wd_sweep_entry *
         [WD_ENTRY_RUN] = "run",         [WD_ENTRY_LEAVE] = "leave",     [WD_ENTRY_COPY] = "copy",
         [WD_ENTRY_SEND] = "send",       [WD_ENTRY_RECEIVE] = "receive",
     };
-    used = wd_append(text, TEXT_MAX, used, "%s expert %d stage %d", names[e->kind], e->expert,
-                     e->stage);
-    if (e->batch < 0) return wd_append(text, TEXT_MAX, used, " device %d\n", e->device);
-    used = wd_append(text, TEXT_MAX, used, " batch %d device %d place %d", e->batch, e->device,
-                     e->place);
-    if (e->to >= 0) used = wd_append(text, TEXT_MAX, used, " to device %d", e->to);
-    if (e->to_place >= 0) used = wd_append(text, TEXT_MAX, used, " place %d", e->to_place);
-    return wd_append(text, TEXT_MAX, used, "\n");
+    used = wd_append_text(text, TEXT_MAX, used, "%s expert %d stage %d", names[e->kind], e->expert,
+                          e->stage);
+    if (e->batch < 0) return wd_append_text(text, TEXT_MAX, used, " device %d\n", e->device);
+    used = wd_append_text(text, TEXT_MAX, used, " batch %d device %d place %d", e->batch, e->device,
+                          e->place);
+    if (e->to >= 0) used = wd_append_text(text, TEXT_MAX, used, " to device %d", e->to);
+    if (e->to_place >= 0) used = wd_append_text(text, TEXT_MAX, used, " place %d", e->to_place);
+    return wd_append_text(text, TEXT_MAX, used, "\n");
 }
 
 static void assert_list(wd_sweep_schedule *s, const wd_sweep_work *window, const char *expected)

@@ -133,8 +133,8 @@ static void say_config(wd_page *p, const char *component, const json_t *config)
     json_object_foreach((json_t *)config, key, value)
     {
         if (key[0] == '_' || json_is_object(value)) continue;
-        const size_t n = wd_append(item, sizeof item, 0, "%.*s %s", WD_PLAIN(key, 60),
-                                   wd_json_show(shown, sizeof shown, value));
+        const size_t n = wd_append_text(item, sizeof item, 0, "%.*s %s", WD_PLAIN(key, 60),
+                                        wd_json_show(shown, sizeof shown, value));
         column += n + 2;
         wd_page_say(p, "%s%s", column > COLUMNS ? "\n  " : ", ", item);
         if (column > COLUMNS) column = 2 + n;

@@ -28,7 +28,8 @@ static wd_status refuse_several(const char *folder, const wd_folder_list *list, 
     char names[512] = "";
     size_t used = 0;
     for (int i = 0; i < list->count; i++)
-        used = wd_append(names, sizeof names, used, "%s%s", i ? ", " : "", list->entry[i]->d_name);
+        used = wd_append_text(names, sizeof names, used, "%s%s", i ? ", " : "",
+                              list->entry[i]->d_name);
     return wd_fail(err, WD_INVALID_ARGUMENT, "%s: several files may be meant (%s): say which by %s",
                    folder, names, options);
 }

@@ -336,8 +336,8 @@ wd_status wd_pipeline_require(const wd_pipeline *p, wd_component component, wd_e
     size_t used = 0;
     for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
         if (p->has[c])
-            used = wd_append(there, sizeof there, used, "%s%s", used ? ", " : "",
-                             components[c].folder);
+            used = wd_append_text(there, sizeof there, used, "%s%s", used ? ", " : "",
+                                  components[c].folder);
     }
     const bool scheduler = component == WD_COMPONENT_SCHEDULER;
     char advice[WD_PATH_MAX], file[64];

@@ -150,9 +150,9 @@ static inline void describe_case(const world *w, wd_op op, const void *args)
     if (out[0] || kernel_case_text(out, bytes, op, args)) return;
     for (int i = 0; i < w->arrays; i++) {
         const array *a = &w->array[i];
-        wd_append(out, bytes, strlen(out), "%s%s [%lld, %lld]", i ? ", " : "",
-                  wd_dtype_file_name(a->type), (long long)(a->count / a->width),
-                  (long long)a->width);
+        wd_append_text(out, bytes, strlen(out), "%s%s [%lld, %lld]", i ? ", " : "",
+                       wd_dtype_file_name(a->type), (long long)(a->count / a->width),
+                       (long long)a->width);
     }
 }
 

@@ -296,8 +296,8 @@ static void find_usable(wd_cuda_usable *out, const wd_cuda_driver *driver, int n
     if (status == WD_OK)
         out->number[out->count++] = number;
     else
-        wd_append(out->why, sizeof out->why, strlen(out->why), "%s%s", out->why[0] ? "; " : "",
-                  err.message);
+        wd_append_text(out->why, sizeof out->why, strlen(out->why), "%s%s", out->why[0] ? "; " : "",
+                       err.message);
 }
 
 void wd_cuda_find_usable(wd_cuda_usable *out)

@@ -44,10 +44,10 @@ void wd_cudnn_shapes_close(wd_cudnn_shapes *s)
 
 static void append_choice(char *out, size_t bytes, const wd_cudnn_choice *choice)
 {
-    wd_append(out, bytes, strlen(out), "engine %lld", (long long)choice->engine);
+    wd_append_text(out, bytes, strlen(out), "engine %lld", (long long)choice->engine);
     for (int i = 0; i < choice->knobs; i++)
-        wd_append(out, bytes, strlen(out), "%s %u=%lld", i ? "" : ", knobs", choice->knob[i],
-                  (long long)choice->value[i]);
+        wd_append_text(out, bytes, strlen(out), "%s %u=%lld", i ? "" : ", knobs", choice->knob[i],
+                       (long long)choice->value[i]);
 }
 
 bool wd_cudnn_shapes_describe(wd_cudnn_shapes *s, int64_t i, char *out, size_t bytes)
@@ -59,16 +59,16 @@ bool wd_cudnn_shapes_describe(wd_cudnn_shapes *s, int64_t i, char *out, size_t b
         const wd_cudnn_planned *shape = s->shape[i];
         *out = 0;
         s->kind->name(name, shape->key);
-        wd_append(out, bytes, 0, "%s: ", name);
+        wd_append_text(out, bytes, 0, "%s: ", name);
         if (shape->family->own) {
-            wd_append(out, bytes, strlen(out), "a kernel of this program");
+            wd_append_text(out, bytes, strlen(out), "a kernel of this program");
         } else {
             append_choice(out, bytes, &shape->family->choice);
-            wd_append(out, bytes, strlen(out), ", %lld bytes of workspace, planned in %.0f ms",
-                      (long long)shape->plan.workspace_bytes, shape->plan_ms);
+            wd_append_text(out, bytes, strlen(out), ", %lld bytes of workspace, planned in %.0f ms",
+                           (long long)shape->plan.workspace_bytes, shape->plan_ms);
             if (memcmp(shape->planned, shape->key, s->kind->key_bytes)) {
                 s->kind->name(name, shape->planned);
-                wd_append(out, bytes, strlen(out), ", as %s", name);
+                wd_append_text(out, bytes, strlen(out), ", as %s", name);
             }
         }
     }
@@ -259,7 +259,7 @@ wd_status wd_cudnn_planned_run(bool *own, wd_cudnn_shapes *s, const wd_cudnn_pla
     if (status == WD_OK) return WD_OK;
     char text[WD_CUDNN_TEXT_MAX + 256] = "";
     s->kind->name(text, shape->planned);
-    wd_append(text, sizeof text, strlen(text), ": ");
+    wd_append_text(text, sizeof text, strlen(text), ": ");
     append_choice(text, sizeof text, &shape->plan.choice);
     return wd_fail(err, status == WD_UNSUPPORTED ? WD_INTERNAL : status, "%s: %s", text,
                    why.message);

@@ -63,8 +63,8 @@ __attribute__((format(printf, 2, 3))) static void note(wd_cuda_found *out, const
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    wd_append(out->looked, sizeof out->looked, strlen(out->looked), "%s%s",
-              out->looked[0] ? ", " : "", text);
+    wd_append_text(out->looked, sizeof out->looked, strlen(out->looked), "%s%s",
+                   out->looked[0] ? ", " : "", text);
 }
 
 /* What is done with a file that is there. True: the search ends. */

@@ -1,5 +1,5 @@
 /* A file contains whole records only, also when the disk is full in the middle of one. */
-#include "io/append.h"
+#include "io/record_file.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -16,9 +16,9 @@ static void assert_has(const char *path, const char *expected)
     wd_free(text);
 }
 
-static wd_status put(wd_append *file, const char *record, wd_err *err)
+static wd_status put(wd_record_file *file, const char *record, wd_err *err)
 {
-    return wd_append_write(file, record, strlen(record), err);
+    return wd_record_file_write(file, record, strlen(record), err);
 }
 
 /* Limits the length of files. A write beyond the limit writes the bytes that fit, and then fails.
@@ -35,10 +35,10 @@ static void a_record_without_room_is_left_out(void **state)
 {
     (void)state;
     char path[WD_PATH_MAX];
-    wd_append file;
+    wd_record_file file;
     wd_err err = {0};
     wd_test_ok(wd_path_join(path, wd_test_folder(), "records", &err), &err);
-    wd_test_ok(wd_append_open(&file, path, &err), &err);
+    wd_test_ok(wd_record_file_open(&file, path, &err), &err);
     wd_test_ok(put(&file, "first\n", &err), &err);
     signal(SIGXFSZ, SIG_IGN);
     limit(10);
@@ -48,20 +48,21 @@ static void a_record_without_room_is_left_out(void **state)
     limit(RLIM_INFINITY);
     wd_test_ok(put(&file, "fourth\n", &err), &err);
     assert_has(path, "first\n3rd\nfourth\n");
-    wd_append_close(&file);
+    wd_record_file_close(&file);
 
-    wd_test_ok(wd_append_open(&file, path, &err), &err);
+    wd_test_ok(wd_record_file_open(&file, path, &err), &err);
     wd_test_ok(put(&file, "fifth\n", &err), &err);
     assert_has(path, "first\n3rd\nfourth\nfifth\n");
-    wd_append_close(&file);
+    wd_record_file_close(&file);
 }
 
 static void a_file_that_cannot_be_opened_is_named(void **state)
 {
     (void)state;
-    wd_append file;
+    wd_record_file file;
     wd_err err = {0};
-    wd_test_refused(wd_append_open(&file, wd_test_folder(), &err), &err, WD_IO, wd_test_folder());
+    wd_test_refused(wd_record_file_open(&file, wd_test_folder(), &err), &err, WD_IO,
+                    wd_test_folder());
 }
 
 int main(void)
