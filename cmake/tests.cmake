@@ -434,6 +434,7 @@ endif()
 # Checks of the sources themselves.
 add_test(NAME checks/columns COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_columns.sh)
 add_test(NAME checks/modules COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_modules.sh)
+add_test(NAME checks/names COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_names.sh)
 add_test(NAME checks/readers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_readers.sh)
 add_test(NAME checks/messages COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_messages.sh)
 # Needs clang-format 14, which `make check` installs.

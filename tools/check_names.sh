@@ -1,0 +1,55 @@
+#!/bin/sh
+# Checks that no two headers define the same name that begins with wd_ or WD_: a type, a function, a
+# variable, a constant of an enum, or a macro. Two headers that do could not be included together,
+# or would give one name two meanings. Several headers may declare a struct that one of them defines
+# (typedef struct wd_x wd_x;).
+# Usage: tools/check_names.sh [source folder]
+# It relies on the layout of .clang-format: what begins in the first column is at file level.
+set -eu
+cd "${1:-$(dirname "$0")/..}"
+find src include bench -name '*.h' -o -name '*.cuh' | sort | awk '
+function define(name) {
+    if (name in where && where[name] == header) return
+    if (name in where) { print header ": " name " is also defined by " where[name]; bad++ }
+    where[name] = header
+    names++
+}
+# Defines the name in `text` that `pattern` finds; `pattern` may match more than the name.
+function define_match(text, pattern) {
+    if (!match(text, pattern)) return 0
+    text = substr(text, RSTART, RLENGTH)
+    match(text, /wd_[a-z0-9_]+|WD_[A-Za-z0-9_]+/)
+    define(substr(text, RSTART, RLENGTH))
+    return 1
+}
+function define_constants(text,    item, n, i) {
+    sub(/^.*[{]/, "", text)
+    sub(/[}].*/, "", text)
+    n = split(text, item, ",")
+    for (i = 1; i <= n; i++) define_match(item[i] " ", "^ *WD_[A-Za-z0-9_]+ ")
+}
+function read_line(line) {
+    gsub(/\/\*([^*]|\*[^\/])*\*\//, "", line)
+    if (define_match(line, "^ *# *define +WD_[A-Za-z0-9_]+")) return
+    if (line ~ /^(typedef )?enum.*[{]/) in_enum = 1
+    if (in_enum) define_constants(line)
+    if (line ~ /^[^ ].*[}]|^[}]/) in_enum = 0
+    if (line !~ /^[a-z}]/) return
+    if (define_match(line, "[}] wd_[a-z0-9_]+( __attribute__.*)?;")) return
+    if (line ~ /^(struct|union|enum) wd_[a-z0-9_]+ [{]/) define_match(line, "wd_[a-z0-9_]+ [{]")
+    else if (line ~ /^typedef (struct|union) wd_[a-z0-9_]+ wd_[a-z0-9_]+;/) return
+    else if (!define_match(line, "(^|[ *])wd_[a-z0-9_]+[(]|[(][*]wd_[a-z0-9_]+[)]"))
+        define_match(line, "wd_[a-z0-9_]+([[]| =|;)")
+}
+{
+    header = $0
+    headers++
+    in_enum = 0
+    while ((getline line < header) > 0) read_line(line)
+    close(header)
+}
+END {
+    if (names < 1000) { print names " names: the headers were not found"; exit 1 }
+    printf "%d headers, %d names, %d defined twice\n", headers, names, bad
+    exit bad > 0
+}'
