@@ -1,4 +1,4 @@
-# make install: program, library, header, pkg-config file; manual page and completions, which the
+# make install: program, library, headers, pkg-config file; manual page and completions, which the
 # program itself writes from its option tables.
 set(WD_PKGCONFIG_REQUIRES "jansson sentencepiece libutf8proc libxxhash libpng libcrypto")
 set(WD_PKGCONFIG_LIBS -ldnnl)
@@ -35,6 +35,7 @@ add_custom_target(wandistiller_manual ALL DEPENDS ${WD_GENERATED_FILES})
 install(TARGETS wandistiller_cli wandistiller
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/include/wandistiller.h
+        ${PROJECT_SOURCE_DIR}/include/wandistiller_status.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_BINARY_DIR}/wandistiller.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

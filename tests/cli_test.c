@@ -1,6 +1,8 @@
 /* The command line itself: help, versions, exit codes, options from everywhere. */
 #include "program.h"
 
+#include "wandistiller.h"
+
 static wd_program program;
 
 static void assert_prints(const char *text)

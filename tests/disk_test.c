@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 
 #include "student/export.h"
+#include "wandistiller.h"
 
 static wd_program program;
 

@@ -5,6 +5,7 @@
 #include "workflow_check.h"
 
 #include "wan/pipeline.h"
+#include "wandistiller.h"
 
 static wd_program program;
 

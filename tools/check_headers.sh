@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks that every header compiles alone, and the public one as C++, too.
+# Checks that every header compiles alone, and the public ones as C++, too.
 # Usage: tools/check_headers.sh SOURCE_FOLDER C_COMPILER CXX_COMPILER [flags]
 # A compiler may have words of its own: "ccache g++". A header of dev/cpu/isa is compiled as for the
 # generic instruction set.
@@ -8,7 +8,7 @@ cd "$1"
 cc=$2 cxx=$3
 shift 3
 bad=0 count=0
-for header in include/wandistiller.h $(find src bench -name '*.h' | sort); do
+for header in $(find include src bench -name '*.h' | sort); do
     count=$((count + 1))
     $cc -std=c17 -D_GNU_SOURCE -DWD_ISA=generic -Wall -Wextra -Werror -Wno-unused-function \
         -Wno-pragma-once-outside-header -fsyntax-only -Iinclude -Isrc -I. -Itests "$@" \
@@ -25,10 +25,12 @@ for header in $(find src -name '*.cuh' | sort); do # CUDA, as the host's compile
         bad=$((bad + 1))
     }
 done
-$cxx -std=c++17 -Wall -Wextra -Werror -pedantic -fsyntax-only -Iinclude -x c++ \
-    -include wandistiller.h /dev/null || {
-    echo "include/wandistiller.h is not C++"
-    bad=$((bad + 1))
-}
+for header in include/*.h; do
+    $cxx -std=c++17 -Wall -Wextra -Werror -pedantic -fsyntax-only -Iinclude -x c++ \
+        -include "$header" /dev/null || {
+        echo "$header is not C++"
+        bad=$((bad + 1))
+    }
+done
 echo "$count headers, $bad do not compile alone"
 [ "$bad" -eq 0 ]

@@ -14,7 +14,7 @@ find_one() { # NAME: the installed file of that name
     [ -s "$found" ] || { echo "$1 is not installed, or empty"; exit 1; }
     echo "$found"
 }
-for name in libwandistiller.a wandistiller.h wandistiller.1 _wandistiller; do
+for name in libwandistiller.a wandistiller.h wandistiller_status.h wandistiller.1 _wandistiller; do
     find_one "$name" >/dev/null
 done
 [ -s "$stage/share/zsh/site-functions/_wandistiller" ] ||

@@ -13,6 +13,7 @@
 #include "student/comfyui.h"
 #include "student/export.h"
 #include "wan/convert.h"
+#include "wandistiller.h"
 
 /* Which dtypes a form has besides those that all have: float32, float16 and bfloat16. */
 static const struct {

@@ -9,6 +9,7 @@
 
 #include "api/painter.h"
 #include "api/run.h"
+#include "wandistiller.h"
 
 enum { WD_DRAWING_MODELS_MAX = 2 };
 

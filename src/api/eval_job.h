@@ -7,6 +7,7 @@
 #include "api/eval_report.h"
 #include "api/merged.h"
 #include "io/prompts.h"
+#include "wandistiller.h"
 
 /* The models, and the pictures that are compared: TEACHER is the teacher's in as many steps as the
  * student's, REFERENCE the teacher's in its own number of steps. */

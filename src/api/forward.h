@@ -5,6 +5,7 @@
 
 #include "api/run.h"
 #include "wan/pipeline.h"
+#include "wandistiller.h"
 
 typedef struct wd_forward_call {
     const wd_forward_options *options;

@@ -3,6 +3,7 @@
 #include "api/parts.h"
 #include "core/stop.h"
 #include "wan/inspect.h"
+#include "wandistiller.h"
 
 wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err)
 {

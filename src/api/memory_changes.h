@@ -3,6 +3,7 @@
 #define WD_API_MEMORY_CHANGES_H
 
 #include "distill/machine.h"
+#include "wandistiller.h"
 
 /* A set of changes, in the order of their costs. The last two make a worse student. */
 typedef struct wd_memory_change {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "wandistiller.h"
 
 static char fold(char c)
 {

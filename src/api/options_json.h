@@ -3,6 +3,7 @@
 #define WD_API_OPTIONS_JSON_H
 
 #include "io/json.h"
+#include "wandistiller.h"
 
 /* Makes an object with the options of `train` by name, which --config can read; the caller owns it.
  * Options that are not given are null. Options with the same value in `but` are left out; but NULL:

@@ -4,6 +4,7 @@
 
 #include "api/plan_text.h"
 #include "core/page.h"
+#include "wandistiller.h"
 
 /* Sets in *out the options of `train` for the run that `options` plan: a published model's Hub id
  * for a preset, and names for the file of prompts and for the output folder where none is given.

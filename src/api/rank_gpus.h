@@ -6,6 +6,7 @@
 #include "dev/peers.h"
 #include "dist/watch.h"
 #include "distill/devices.h"
+#include "wandistiller.h"
 
 /* What results depend on (wd_traits' kernels) is compared, of all devices that --devices lists, on
  * all ranks. Where it differs the student depends on which of them computes what: WD_MISMATCH with

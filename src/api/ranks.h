@@ -4,6 +4,7 @@
 #define WD_API_RANKS_H
 
 #include "dist/watch.h"
+#include "wandistiller.h"
 
 /* The number of ranks that each machine shall have by --nproc_per_node or --multi_gpu; 0: neither
  * option is given. */

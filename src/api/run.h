@@ -4,6 +4,7 @@
 #define WD_API_RUN_H
 
 #include "dev/device.h"
+#include "wandistiller.h"
 
 typedef struct wd_run {
     wd_device *device;

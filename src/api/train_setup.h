@@ -9,6 +9,7 @@
 #include "io/safetensors_key.h"
 #include "student/comfyui.h"
 #include "student/output.h"
+#include "wandistiller.h"
 
 typedef struct wd_train_setup {
     wd_comm *comm;            /* borrowed; without a vtable the ranks exist only in the plan */

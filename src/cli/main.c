@@ -1,7 +1,7 @@
 /* wandistiller COMMAND [options]: finds the command, runs it, and reports how it ended.
  *
  * Results are written to standard output; errors and progress to standard error. The exit code is
- * the status (WD_STATUS_MAP in wandistiller.h). */
+ * the status (WD_STATUS_MAP in wandistiller_status.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>

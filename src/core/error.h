@@ -3,7 +3,7 @@
 #ifndef WD_CORE_ERROR_H
 #define WD_CORE_ERROR_H
 
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 /* Fills `err` (may be NULL) with the formatted message, and returns `status`, so that a failure is
  * one line: `return wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));` */

@@ -1,8 +1,8 @@
-/* Messages for the user of the library: see wd_log_to in wandistiller.h. */
+/* Messages for the user of the library: see wd_log_to in wandistiller_status.h. */
 #ifndef WD_CORE_LOG_H
 #define WD_CORE_LOG_H
 
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 void wd_log(wd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

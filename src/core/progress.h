@@ -1,5 +1,5 @@
-/* Progress of a job, reported to the function of wd_progress_to (wandistiller.h) or to the log. A
- * job consists of parts that follow one another:
+/* Progress of a job, reported to the function of wd_progress_to (wandistiller_status.h) or to the
+ * log. A job consists of parts that follow one another:
  *
  *   wd_progress_part part = wd_progress_begin("encoding prompts", "prompt", 0, count);
  *   for (...) {
@@ -10,7 +10,7 @@
 #ifndef WD_CORE_PROGRESS_H
 #define WD_CORE_PROGRESS_H
 
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 typedef struct wd_progress_part {
     wd_progress now;    /* the latest report */

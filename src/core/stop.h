@@ -2,7 +2,7 @@
 #ifndef WD_CORE_STOP_H
 #define WD_CORE_STOP_H
 
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 /* Says whether this process is one of several ranks, which get the same request together. */
 void wd_stop_as_one_of_many(bool many);

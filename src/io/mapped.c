@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/plain.h"
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 enum { FILES_MAX = 16384 };
 

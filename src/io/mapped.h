@@ -2,8 +2,8 @@
  * name.
  *
  * A page of a mapped file that cannot be read (the file was cut short meanwhile, or its disk fails)
- * raises SIGBUS in the thread that reads it. wd_mapped_file_at (wandistiller.h) says which file it
- * was. */
+ * raises SIGBUS in the thread that reads it. wd_mapped_file_at (wandistiller_status.h) says which
+ * file it was. */
 #ifndef WD_IO_MAPPED_H
 #define WD_IO_MAPPED_H
 

@@ -2,7 +2,7 @@
 #include "io/mapped.h"
 
 #include "testing.h"
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 enum { FILES = 5000 };
 

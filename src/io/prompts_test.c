@@ -2,7 +2,7 @@
 #include "failing.h"
 
 #include "io/prompts.h"
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 /* Writes `bytes` to the file `name` of the test's folder and reads prompts from it. */
 static wd_status read_bytes(wd_prompts *out, const char *name, const void *bytes, size_t count,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 #include "core/log.h"
 #include "core/memory.h"

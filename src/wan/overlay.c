@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 #include "core/log.h"
 #include "core/memory.h"

@@ -3,7 +3,7 @@
 #include "workflow_check.h"
 
 #include "wan/workflow.h"
-#include "wandistiller.h"
+#include "wandistiller_status.h"
 
 static wd_workflow example(int64_t channels)
 {
