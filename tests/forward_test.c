@@ -128,12 +128,12 @@ static void nothing_else_is_replaced(void **state)
                &err);
     wd_test_ok(wd_file_hash(hash[0], weights, &err), &err);
     wd_test_ok(wd_file_write(notes, "notes", 5, &err), &err);
-    refuse(WD_INVALID_ARGUMENT, "in.safetensors: this file is what is read", model, "transformer",
-           in, in, NULL);
-    refuse(WD_INVALID_ARGUMENT, "weights.safetensors: is there already", model, "transformer", in,
-           weights, NULL);
-    refuse(WD_INVALID_ARGUMENT, "notes.txt: is there already", model, "transformer", in, notes,
-           NULL);
+    refuse(WD_INVALID_ARGUMENT, "in.safetensors: the job reads this file", model, "transformer", in,
+           in, NULL);
+    refuse(WD_INVALID_ARGUMENT, "weights.safetensors: this file exists already", model,
+           "transformer", in, weights, NULL);
+    refuse(WD_INVALID_ARGUMENT, "notes.txt: this file exists already", model, "transformer", in,
+           notes, NULL);
     wd_test_ok(wd_file_hash(hash[1], weights, &err), &err);
     assert_string_equal(hash[0], hash[1]);
     for (int i = 0; i < 2; i++) {

@@ -162,7 +162,8 @@ static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *c
     wd_train_plan_close(&changed->plan);
 }
 
-/* The peak of a device, or of host memory for all ranks of the host, which have equal peaks. */
+/* Returns the peak of a device's memory, in bytes. For host memory it returns the sum of the peaks
+ * of all ranks of the host, which are equal. */
 static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, int place)
 {
     const int ranks = place == WD_PLAN_HOST ? wd_cluster_host_ranks(&plan->input.cluster) : 1;

@@ -161,12 +161,13 @@ wd_status wd_tensor_file_check(const char *path, const char *option, const char 
     if (!wd_path_exists(path)) return WD_OK;
     if (in && wd_path_is_inside(path, in))
         return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "%s %s: this file is what is read; choose another %s", option, path, option);
+                       "%s %s: the job reads this file, so it cannot write it; choose another %s",
+                       option, path, option);
     WD_TRY(look_for_mark(&replaceable, path, err));
     if (replaceable) return WD_OK;
     return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "%s %s: is there already, and only a file of tensors that this program wrote is "
-                   "replaced; choose another %s",
+                   "%s %s: this file exists already, and only a file of tensors that this program "
+                   "wrote is replaced; choose another %s",
                    option, path, option);
 }
 

@@ -300,7 +300,7 @@ static wd_status check_folders(const wd_train_setup *s, wd_err *err)
     return wd_folder_check_writable(s->sample_dir, "--sample_dir", err);
 }
 
-/* What the student is, and what it starts from. */
+/* Reads the student's config, and opens the model that the student starts from. */
 static wd_status open_student(wd_train_setup *s, wd_err *err)
 {
     const char *config = s->options.student_config, *first = s->options.init_student;
@@ -309,7 +309,8 @@ static wd_status open_student(wd_train_setup *s, wd_err *err)
     s->first.ignores_unknown = s->options.ignore_unknown_tensors;
     WD_TRY(wd_pipeline_require(&s->first, WD_COMPONENT_TRANSFORMER, err));
     if (config && wd_student_config_load(&s->student, config, &s->first, err))
-        return wd_fail_in(err, "--init_student %s takes the teacher's place here", first);
+        return wd_fail_in(err, "in this message the teacher is the model of --init_student %s",
+                          first);
     if (!config)
         s->student = (wd_student_config){.dit = s->first.dit,
                                          .image_height = s->first.default_height,

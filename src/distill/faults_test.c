@@ -262,7 +262,8 @@ static void a_checkpoint_without_space_is_left_out(void **state)
         wd_test_ok(status, &err);
         assert_int_equal(warnings, 1);
         assert_non_null(strstr(warning, "training goes on, and writes the next checkpoint when"));
-        assert_non_null(strstr(warning, i < 2 ? "newest one is of step 2" : "no earlier one is"));
+        assert_non_null(
+            strstr(warning, i < 2 ? "newest one is of step 2" : "there is no earlier one"));
         assert_false(wd_path_exists(path_of(path, name, unfinished)));
         for (int s = 2; s <= STEPS; s += 2) assert_int_equal(has_checkpoint(name, s), s != step);
         assert_int_equal(result.saved_step, STEPS);

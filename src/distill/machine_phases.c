@@ -37,14 +37,15 @@ wd_status wd_machine_enter_phase(wd_machine *m, const wd_machine_options *phase,
     return wd_machine_open_source(m, err);
 }
 
-/* Of the steps [first, end) of a phase. */
+/* Returns how many targets the steps [first, end) of a phase need. */
 static int64_t targets_of(const wd_machine_options *o, int64_t first, int64_t end)
 {
     const wd_source_options source = wd_machine_source_options(o);
     return o->recipe->source->targets(&source, (end - first) * wd_machine_step_samples(o));
 }
 
-/* Targets of the phase before this one, which is the run's first. */
+/* Returns how many targets the phase before this one needed. That phase is the run's first, since a
+ * run has at most two. */
 static int64_t targets_before(const wd_machine_options *o)
 {
     if (!o->phase) return 0;

@@ -100,7 +100,7 @@ size_t wd_plan_training_peak(const wd_memory_plan *plan, int place)
 
 /* ---- a machine, dry ---- */
 
-/* What is added to, of one device. */
+/* Where the memory of one device is added: the plan, and the device's place in it. */
 typedef struct account {
     wd_memory_plan *plan;
     int place;

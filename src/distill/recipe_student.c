@@ -7,7 +7,7 @@
 #include "student/init.h"
 #include "student/loss.h"
 
-/* Trajectories of different phases have numbers that are so far apart. */
+/* The first numbers of the trajectories of two successive phases differ by this much. */
 static const int64_t serials_of_phase = (int64_t)1 << 40;
 
 static void settle_chords(wd_machine_options *o)

@@ -61,8 +61,9 @@ static wd_status ready_output(wd_trainer *t, wd_err *err)
 
 typedef wd_status write_fn(wd_trainer *t, wd_err *err);
 
-/* Writes into the output folder, and once more where that was moved meanwhile: what was written may
- * be in neither place as a whole. A run of several ranks writes once: all of them take part. */
+/* Writes into the output folder. If the folder was moved meanwhile, neither place may have all that
+ * was written, so this writes once more. A run of several ranks writes once, since all ranks would
+ * have to take part in writing again. */
 static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
 {
     char before[WD_PATH_MAX];
@@ -76,7 +77,7 @@ static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
 /* Warns of a checkpoint for which there was no space. */
 static void say_unsaved(const wd_trainer *t, const wd_err *why)
 {
-    char from[64] = "no earlier one is there to go on from", older[128] = "";
+    char from[64] = "there is no earlier one to resume from", older[128] = "";
     const int keep = t->options->keep_checkpoints;
     const int64_t newest = wd_trainer_newest_checkpoint(t);
     const char *what = t->ends ? "the run ends without this checkpoint"
@@ -114,9 +115,10 @@ static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tenso
     return *lacks ? WD_OK : status;
 }
 
-/* All ranks take part; one of them writes. While steps are dropped none is written: what made them
- * so may be what would be saved. The next step that is taken is followed by one. One that finds no
- * space is missing, and the next one is written when it is due. */
+/* Writes a checkpoint: all ranks take part, and one of them writes. No checkpoint is written while
+ * steps are dropped, because the values that make a step not finite may be among those that would
+ * be saved; one is written after the next step that is taken. If there is no space for a
+ * checkpoint, it is left out, and the next one is written when it is due. */
 static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
 {
     wd_status status;

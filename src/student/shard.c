@@ -85,7 +85,7 @@ static wd_status open_islands(wd_shard *s, wd_err *err)
 {
     const wd_params *p = s->params;
     const int ranks = p->pieces.ranks;
-    static const char what[] = "islands on their way";
+    static const char what[] = "fp32 islands that ranks exchange";
     int64_t all = 0;
     if (!p->islands) return WD_OK;
     WD_TRY(wd_alloc((void **)&s->segment_first, (size_t)ranks + 1, sizeof(int64_t), what, err));

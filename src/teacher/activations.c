@@ -232,8 +232,8 @@ static void copy_parts(wd_queue *queue, const parts *to, const parts *from)
         wd_queue_copy(queue, to->at[i], from->at[i], from->bytes[i]);
 }
 
-/* By the one that has it, in order with what was computed there. A processor's copies see its own
- * pool only: what leaves it is fetched by the other. */
+/* The device that has the micro-batch copies it, on the queue on which it was computed. The copies
+ * of a processor reach its own pool only, so the other device fetches what leaves a processor. */
 void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_activations *from,
                          wd_activation_place *from_place, int64_t samples, wd_stage_kind next)
 {

@@ -19,7 +19,7 @@ static bool is_host(const moves *m, int device)
            (device != WD_LINK_LATENTS_DEVICES && wd_cluster_at(m->in->cluster, device)->reads_host);
 }
 
-/* Within a rank. */
+/* Adds a copy between two devices of one rank, or between a device and host memory. */
 static void copy(moves *m, int from, int to, double bytes, bool gathers)
 {
     if (is_host(m, from)) from = WD_LINK_HOST;
