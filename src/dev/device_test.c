@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dev/cpu/cpu.h"
 #include "dev/ops.h"
 
 typedef wd_status opener(wd_device **out, int threads, wd_err *err);
@@ -622,6 +623,12 @@ static void isa_can_be_lowered(void **state)
     setenv("WD_CPU_ISA", "sse9", 1);
     assert_int_equal(wd_device_open_cpu(&device, 1, &err), WD_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "sse9"));
+    for (int isa = 0; isa < WD_CPU_ISA_COUNT; isa++) { /* of a build with WD_ISAS */
+        if (wd_cpu_isa_is_built((wd_cpu_isa)isa)) continue;
+        setenv("WD_CPU_ISA", wd_cpu_isa_name((wd_cpu_isa)isa), 1);
+        wd_test_refused(wd_device_open_cpu(&device, 1, &err), &err, WD_UNSUPPORTED,
+                        "this program was built with the kernels of generic");
+    }
     unsetenv("WD_CPU_ISA");
 }
 

@@ -21,8 +21,13 @@ typedef enum wd_cpu_isa {
 
 const char *wd_cpu_isa_name(wd_cpu_isa isa);
 
-/* The best set up to `limit` that this machine can run. If amx is within the limit, it asks the
- * system to let this process use the tile registers of AMX; kernels of amx need that permission. */
+/* Whether this program has the kernels of a set (WD_ISAS in cmake/library.cmake); generic is always
+ * among them. */
+bool wd_cpu_isa_is_built(wd_cpu_isa isa);
+
+/* The best set up to `limit` that this program has and this machine can run. If amx is within the
+ * limit, it asks the system to let this process use the tile registers of AMX; kernels of amx need
+ * that permission. */
 wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit);
 
 /* The context of a kernel: everything that it uses besides its arguments. */
@@ -53,7 +58,7 @@ typedef struct wd_cpu_table {
 
 /* The plain C versions of all operations. */
 void wd_cpu_table_reference(wd_cpu_table *table);
-/* The fastest version of each operation that `isa` allows. */
+/* The fastest version of each operation that `isa`, which must be built, allows. */
 void wd_cpu_table_fill(wd_cpu_table *table, wd_cpu_isa isa);
 
 /* Bytes of workspace for one launch, and the launch itself, for callers that hold a table. */

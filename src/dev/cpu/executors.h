@@ -39,7 +39,10 @@ static inline void executor_memory_free(void *block)
  * (numbers of threads), which must give equal bits. */
 static inline int executors(void)
 {
-    return (int)wd_cpu_isa_best(WD_CPU_ISA_COUNT - 1) + 1;
+    int count = 0;
+    for (int isa = (int)wd_cpu_isa_best(WD_CPU_ISA_COUNT - 1); isa >= 0; isa--)
+        count += wd_cpu_isa_is_built((wd_cpu_isa)isa);
+    return count;
 }
 static inline int executor_ways(int executor, int ways)
 {
@@ -55,13 +58,21 @@ static inline bool executor_runs(int executor, wd_op op)
     return (void)executor, (void)op, true;
 }
 
+/* The instruction set of an executor: each one that is built. */
+static inline wd_cpu_isa executor_isa(int executor)
+{
+    int isa = 0;
+    while (!wd_cpu_isa_is_built((wd_cpu_isa)isa) || executor-- > 0) isa++;
+    return (wd_cpu_isa)isa;
+}
+
 /* Fills the table, and writes the name of the executor into `name`. */
 static inline void executor_use(wd_cpu_table *table, char name[64], int executor, int way)
 {
-    snprintf(name, 64, "%s, %d threads", wd_cpu_isa_name((wd_cpu_isa)executor),
+    snprintf(name, 64, "%s, %d threads", wd_cpu_isa_name(executor_isa(executor)),
              executor_threads[way]);
     wd_parallel_set_threads(executor_threads[way]);
-    wd_cpu_table_fill(table, (wd_cpu_isa)executor);
+    wd_cpu_table_fill(table, executor_isa(executor));
 }
 
 /* Whether all executors give the same bits for an operation, and not only all ways of one executor.

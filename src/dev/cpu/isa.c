@@ -1,6 +1,13 @@
 /* The instruction sets that this machine's processor supports. */
 #include "dev/cpu/cpu.h"
 
+/* The best set up to `isa` of which this program has kernels. */
+static wd_cpu_isa built(wd_cpu_isa isa)
+{
+    while (!wd_cpu_isa_is_built(isa)) isa = (wd_cpu_isa)((int)isa - 1);
+    return isa;
+}
+
 const char *wd_cpu_isa_name(wd_cpu_isa isa)
 {
     static const char *const names[] = {
@@ -71,7 +78,7 @@ wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit)
         __builtin_cpu_supports("avx512vl"))
         best = has_avx512_bf16() ? WD_CPU_ISA_avx512_bf16 : WD_CPU_ISA_avx512;
     if (best == WD_CPU_ISA_avx512_bf16 && limit > best && has_amx()) best = WD_CPU_ISA_amx;
-    return best < limit ? best : limit;
+    return built(best < limit ? best : limit);
 }
 
 #else
@@ -79,7 +86,7 @@ wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit)
 wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit)
 {
     (void)limit;
-    return WD_CPU_ISA_generic;
+    return built(WD_CPU_ISA_generic);
 }
 
 #endif

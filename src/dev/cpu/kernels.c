@@ -3,12 +3,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "core/require.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/onednn.h"
 #include "dev/cpu/parallel.h"
 
 static _Atomic int most = WD_CPU_ISA_COUNT - 1; /* see wd_device_limit_kernels */
+
+static wd_status not_built(const char *asked, wd_err *err)
+{
+    char sets[64] = "";
+    size_t used = 0;
+    for (int isa = 0; isa < WD_CPU_ISA_COUNT; isa++)
+        if (wd_cpu_isa_is_built((wd_cpu_isa)isa))
+            used = wd_append_text(sets, sizeof sets, used, "%s%s", isa ? ", " : "",
+                                  wd_cpu_isa_name((wd_cpu_isa)isa));
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "WD_CPU_ISA=%s: this program was built with the kernels of %s only; unset it, "
+                   "choose one of these, or build the program with -DWD_ISAS=all",
+                   asked, sets);
+}
 
 /* The machine's best instruction set, or the lower one that WD_CPU_ISA asks for. */
 static wd_status best_isa(wd_cpu_isa *isa, wd_err *err)
@@ -20,6 +35,7 @@ static wd_status best_isa(wd_cpu_isa *isa, wd_err *err)
     if (limit < 0)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "WD_CPU_ISA=%s: expected generic, avx2, avx512, avx512_bf16 or amx", asked);
+    if (asked && *asked && !wd_cpu_isa_is_built((wd_cpu_isa)limit)) return not_built(asked, err);
     *isa = wd_cpu_isa_best((wd_cpu_isa)limit);
     if (asked && *asked && (int)*isa < limit)
         return wd_fail(err, WD_UNSUPPORTED,
@@ -31,7 +47,7 @@ static wd_status best_isa(wd_cpu_isa *isa, wd_err *err)
 static wd_status choose_isa(wd_cpu_isa *isa, wd_err *err)
 {
     WD_TRY(best_isa(isa, err));
-    if ((int)*isa > most) *isa = (wd_cpu_isa)most;
+    if ((int)*isa > most) *isa = wd_cpu_isa_best((wd_cpu_isa)most);
     return WD_OK;
 }
 

@@ -1,28 +1,29 @@
 /* The table of kernels of the cpu device: see cpu/cpu.h. */
+#include "core/require.h"
 #include "dev/cpu/isa/isa.h"
 #include "dev/cpu/matmul.h"
 #include "dev/cpu/reference.h"
 
-static void use_isa(wd_cpu_table *table, wd_cpu_isa isa)
-{
-    switch (isa) {
-#if defined(__x86_64__)
-    case WD_CPU_ISA_amx:
-        wd_isa_use_amx(table);
-        break;
-    case WD_CPU_ISA_avx512_bf16:
-        wd_isa_use_avx512_bf16(table);
-        break;
-    case WD_CPU_ISA_avx512:
-        wd_isa_use_avx512(table);
-        break;
-    case WD_CPU_ISA_avx2:
-        wd_isa_use_avx2(table);
-        break;
+/* What puts the kernels of each set into a table; NULL: this program has none of that set. */
+static void (*const use_isa[WD_CPU_ISA_COUNT])(wd_cpu_table *table) = {
+    [WD_CPU_ISA_generic] = wd_isa_use_generic,
+#ifdef WD_BUILT_avx2
+    [WD_CPU_ISA_avx2] = wd_isa_use_avx2,
 #endif
-    default:
-        wd_isa_use_generic(table);
-    }
+#ifdef WD_BUILT_avx512
+    [WD_CPU_ISA_avx512] = wd_isa_use_avx512,
+#endif
+#ifdef WD_BUILT_avx512_bf16
+    [WD_CPU_ISA_avx512_bf16] = wd_isa_use_avx512_bf16,
+#endif
+#ifdef WD_BUILT_amx
+    [WD_CPU_ISA_amx] = wd_isa_use_amx,
+#endif
+};
+
+bool wd_cpu_isa_is_built(wd_cpu_isa isa)
+{
+    return use_isa[isa] != NULL;
 }
 
 void wd_cpu_table_reference(wd_cpu_table *table)
@@ -39,7 +40,8 @@ void wd_cpu_table_reference(wd_cpu_table *table)
 void wd_cpu_table_fill(wd_cpu_table *table, wd_cpu_isa isa)
 {
     wd_cpu_table_reference(table);
-    use_isa(table, isa);
+    WD_REQUIRE(use_isa[isa], "kernels of %s", wd_cpu_isa_name(isa));
+    use_isa[isa](table);
     wd_cpu_use_onednn(table, isa);
 }
 
