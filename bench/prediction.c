@@ -10,11 +10,11 @@
 #include "bench/bench.h"
 #include "core/memory.h"
 #include "dev/rates.h"
-#include "distill/plan.h"
-#include "io/disk_rate.h"
-#include "student/init.h"
-#include "teacher/planner.h"
-#include "teacher/stage_layout.h"
+#include "io/file/disk_rate.h"
+#include "teacher/plan/planner.h"
+#include "teacher/plan/stage_layout.h"
+#include "train/loop/plan.h"
+#include "train/network/init.h"
 
 enum {
     LATENT = 8,

@@ -10,7 +10,7 @@
 
 #include "core/memory.h"
 #include "bench/rig.h"
-#include "io/file_reader.h"
+#include "io/file/file_reader.h"
 
 enum { FORMS = 4, TURNS = 3, WINDOW = 8 };
 

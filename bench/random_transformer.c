@@ -5,9 +5,9 @@
 
 #include "core/memory.h"
 #include "core/random.h"
-#include "io/file.h"
-#include "io/safetensors.h"
-#include "wan/dit_table.h"
+#include "io/file/file.h"
+#include "io/tensors/safetensors.h"
+#include "model/tables/dit_table.h"
 
 /* A prime number of values: tensors of round sizes do not repeat one another. */
 enum { VALUES = 1048573 };

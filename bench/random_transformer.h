@@ -3,7 +3,7 @@
 #define WD_BENCH_RANDOM_TRANSFORMER_H
 
 #include "core/dtype.h"
-#include "wan/config.h"
+#include "model/tables/config.h"
 
 /* Writes <folder>/config.json and one file of weights in `dtype` (keep_f32 tensors in F32): some
  * MiB of normal values with deviation 0.02, repeated. The folder is created if it is missing. */

@@ -9,12 +9,12 @@
 
 #include "bench/random_transformer.h"
 #include "core/random.h"
-#include "distill/devices.h"
-#include "distill/source.h"
-#include "io/file.h"
-#include "teacher/residency.h"
-#include "teacher/stage_layout.h"
-#include "wan/convert.h"
+#include "io/file/file.h"
+#include "model/convert/convert.h"
+#include "teacher/plan/stage_layout.h"
+#include "teacher/run/residency.h"
+#include "train/loop/devices.h"
+#include "train/targets/source.h"
 
 enum { TEXT_TOKENS = 8, TRAJECTORY_STEPS = 4, ROUNDS = 5, RANKS_MAX = 4 };
 

@@ -3,8 +3,8 @@
 #define WD_BENCH_RIG_H
 
 #include "bench/bench.h"
-#include "teacher/strategy.h"
-#include "wan/pipeline.h"
+#include "model/files/pipeline.h"
+#include "teacher/plan/strategy.h"
 
 enum { WD_BENCH_TEXT_DIM = 64 }; /* of every configuration */
 
@@ -12,8 +12,8 @@ typedef struct wd_bench_teacher {
     wd_dit_config config;
     int64_t latent;     /* height and width of latents */
     wd_dtype dtype;     /* of the files, in which it is also kept */
-    wd_dtype quantised; /* of the matrices of blocks: WD_F8_E4M3 and WD_I8 (wan/overlay.h), WD_Q8_0
-                         * (a GGUF file); WD_F32: as the others */
+    wd_dtype quantised; /* of the matrices of blocks: WD_F8_E4M3 and WD_I8 (model/files/overlay.h),
+                         * WD_Q8_0 (a GGUF file); WD_F32: as the others */
     /* from here on, open fills it in */
     char folder[WD_PATH_MAX], cache[WD_PATH_MAX];
     wd_pipeline pipeline;

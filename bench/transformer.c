@@ -5,8 +5,8 @@
 #include "bench/bench.h"
 #include "dev/fill_random.h"
 #include "dev/ops.h"
-#include "student/loss.h"
-#include "student/optimizer.h"
+#include "train/network/loss.h"
+#include "train/network/optimizer.h"
 
 typedef struct geometry {
     wd_dit_config config;

@@ -7,8 +7,8 @@
 
 #include "core/memory.h"
 #include "core/random.h"
-#include "io/safetensors.h"
-#include "wan/vae.h"
+#include "io/tensors/safetensors.h"
+#include "model/vae/vae.h"
 
 static const wd_vae_config wan_2_1 = {
     .base_dim = 96,

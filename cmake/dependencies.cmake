@@ -4,7 +4,7 @@ find_package(Threads REQUIRED)
 find_package(PNG REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson>=2.13)
-# Of Debian 12 it is 0.1.97, which believes what a model says of itself: src/io/spiece_check.c looks
+# Of Debian 12 it is 0.1.97, which believes what a model says of itself: src/io/text/spiece_check.c
 # first. Where PKG_CONFIG_PATH names a newer one, that is taken.
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
@@ -12,12 +12,13 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 find_path(DNNL_INCLUDE dnnl.h REQUIRED)
 
-# Ranks: src/dist/mpi.c with it, src/dist/absent.c without.
+# Ranks: src/job/comm/mpi.c with it, src/job/comm/absent.c without.
 if(WD_MPI)
   find_package(MPI QUIET COMPONENTS C)
 endif()
 
-# What ranks find one another by before MPI_Init: src/dist/pmix.c with it, pmix_absent.c without.
+# What ranks find one another by before MPI_Init: src/job/launch/pmix.c with it, pmix_absent.c
+# without.
 # Not beside an Open MPI that has a PMIx of its own inside: a process may have only one.
 find_program(WD_OMPI_INFO ompi_info)
 if(MPI_C_FOUND AND WD_OMPI_INFO)

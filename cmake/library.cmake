@@ -4,14 +4,14 @@ file(GLOB_RECURSE WD_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c
 list(FILTER WD_SOURCES EXCLUDE REGEX
      "(_test\\.c|_fuzz\\.c|/src/cli/.*|/src/dev/cpu/isa/.*|/src/dev/cuda/.*)$")
 if(MPI_C_FOUND)
-  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/absent\\.c$")
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/job/comm/absent\\.c$")
 else()
-  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/mpi\\.c$")
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/job/comm/mpi\\.c$")
 endif()
 if(PMIX_FOUND)
-  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/pmix_absent\\.c$")
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/job/launch/pmix_absent\\.c$")
 else()
-  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/pmix\\.c$")
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/job/launch/pmix\\.c$")
 endif()
 
 # The cuda device where its kernels can be compiled, and what says that there is none elsewhere.
@@ -27,7 +27,7 @@ target_link_libraries(wd_core_objects PUBLIC wd_flags PkgConfig::JANSSON PkgConf
                       PkgConfig::XXHASH PRIVATE PkgConfig::SENTENCEPIECE PNG::PNG OpenSSL::Crypto)
 set(WD_MPI_BUILT $<IF:$<BOOL:${MPI_C_FOUND}>,built,not built>)
 set_source_files_properties(
-  ${PROJECT_SOURCE_DIR}/src/api/api.c PROPERTIES COMPILE_DEFINITIONS
+  ${PROJECT_SOURCE_DIR}/src/api/jobs/api.c PROPERTIES COMPILE_DEFINITIONS
   "WD_FEATURES=\"GPU kernels: ${WD_CUDA_BUILT}\\nMPI: ${WD_MPI_BUILT}\\n\"")
 # What is large is on the heap: some systems give threads little stack.
 if(NOT WD_SANITIZE)
@@ -48,7 +48,7 @@ if(PMIX_FOUND)
 endif()
 if(WD_OPENMP)
   list(APPEND WD_LINK ${WD_LIBGOMP})
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dev/cpu/parallel.c PROPERTIES
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/core/parallel.c PROPERTIES
                               COMPILE_OPTIONS "${WD_OPENMP_FLAGS}" COMPILE_DEFINITIONS WD_OPENMP)
 endif()
 

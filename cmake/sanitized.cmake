@@ -3,16 +3,17 @@
 # `ctest --preset tsan` run all tests.
 
 # Memory: what reads files, keeps books or frees what an error left half made.
-set(WD_ASAN_TESTS "^(api|cli|core|io|nn|student|wan)/|^dev/(device|device_list|sim/sim)$"
-    "|^dev/codec/encode$"
-    "|^dev/cuda/(api|cuda|launch|peers|standin/blocks)$|^dist/(dry|launch|ring|shared|threads)$"
-    "|^teacher/(residency_(buffers|part|shared_reader)|stage_order|strategy|teacher_size)$"
-    "|^teacher/(timeline|traffic)$"
-    "|^distill/(metrics|tensorboard|trajectory)$")
+set(WD_ASAN_TESTS "^(api|cli|core|io|model)/|^dev/(device|device_list|sim/sim)$"
+    "|^dev/codec/encode$|^dev/cuda/(api|cuda|launch|peers)$|^tests/standin/blocks$"
+    "|^job/(comm/(dry|ring|shared|threads)|launch/launch)$"
+    "|^teacher/plan/(strategy|teacher_size|timeline|traffic)$"
+    "|^teacher/run/(residency_(buffers|part|shared_reader)|stage_order)$"
+    "|^train/(network|output)/|^train/loop/(metrics|tensorboard)$|^train/targets/trajectory$")
 # Threads: ranks, devices with threads of their own, and what reads while others compute.
-set(WD_TSAN_TESTS "^(core/core|core/stop|io/file_reader)$|^dev/(device|sim/sim|cuda/(cuda|peers))$"
-    "|^dist/(dry|reduce|ring|shared|threads|watch)$"
-    "|^teacher/(residency_(buffers|shared_reader)|stage_order)$")
+set(WD_TSAN_TESTS "^(core/core|core/stop|io/file/file_reader)$"
+    "|^dev/(device|sim/sim|cuda/(cuda|peers))$"
+    "|^job/(comm/(dry|reduce|ring|shared|threads)|watch/watch)$"
+    "|^teacher/run/(residency_(buffers|shared_reader)|stage_order)$")
 
 set(WD_SANITIZED_TESTS "^$")
 if(WD_SANITIZE MATCHES address)

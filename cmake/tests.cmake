@@ -214,8 +214,9 @@ set_tests_properties(tests/fixtures-sim PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
                      WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
 # What was tested on simulated devices once more, on GPUs that the stand-in driver shows.
-foreach(path IN ITEMS api/device_memory api/rank_gpus dist/reduce distill/exact distill/ranks
-        distill/strategies distill/strategies_ranks distill/waits_ranks teacher/stage_read)
+foreach(path IN ITEMS api/setup/device_memory api/setup/rank_gpus job/comm/reduce
+        teacher/run/stage_read train/loop/exact train/loop/ranks train/loop/strategies
+        train/loop/strategies_ranks train/loop/waits_ranks)
   get_filename_component(list ${path} NAME)
   if(WD_SANITIZE MATCHES thread)
     wd_test_not_here(dev/cuda/${list} "a block's threads are fibers of one thread")
@@ -336,40 +337,40 @@ foreach(test attention conv products)
   target_link_options(test_dev_cuda_${test} PRIVATE -Wl,--wrap=wd_cuda_kernels_launch)
 endforeach()
 
-foreach(test teacher_sweep distill_machine distill_brought)
+foreach(test teacher_run_sweep train_loop_machine train_loop_brought)
   target_link_options(test_${test} PRIVATE -Wl,--wrap=wd_residency_acquire)
 endforeach()
-target_link_options(test_distill_brought PRIVATE
+target_link_options(test_train_loop_brought PRIVATE
     -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_residency_part_bring_block
     -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_file_reader_read_pages)
-foreach(test teacher_stage_read dev_cuda_stage_read)
+foreach(test teacher_run_stage_read dev_cuda_stage_read)
   if(TARGET test_${test})
     target_link_options(test_${test} PRIVATE -Wl,--wrap=wd_queue_copy
         -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_file_reader_read_pages)
   endif()
 endforeach()
-target_link_options(test_distill_links PRIVATE -Wl,--wrap=wd_queue_copy
+target_link_options(test_train_loop_links PRIVATE -Wl,--wrap=wd_queue_copy
     -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_file_reader_read_pages
     -Wl,--wrap=wd_comm_send)
-target_link_options(test_api_memory_report PRIVATE -Wl,--wrap=fopen)
-target_link_options(test_io_temporary PRIVATE -Wl,--wrap=open -Wl,--wrap=linkat)
-target_link_options(test_io_writable PRIVATE -Wl,--wrap=rename -Wl,--wrap=mmap)
+target_link_options(test_api_setup_memory_report PRIVATE -Wl,--wrap=fopen)
+target_link_options(test_io_file_temporary PRIVATE -Wl,--wrap=open -Wl,--wrap=linkat)
+target_link_options(test_io_file_writable PRIVATE -Wl,--wrap=rename -Wl,--wrap=mmap)
 target_link_options(test_core_file_space PRIVATE -Wl,--wrap=fallocate)
 target_link_options(test_tests_disk PRIVATE -Wl,--wrap=statvfs)
 target_link_options(test_tests_stop PRIVATE -Wl,--wrap=wd_umt5_bring_layer
     -Wl,--wrap=wd_tensor_values)
-target_link_options(test_wan_overlay_cache PRIVATE -Wl,--wrap=wd_safetensors_put)
+target_link_options(test_model_files_overlay_cache PRIVATE -Wl,--wrap=wd_safetensors_put)
 # Calls of the system that fail: see tests/faults.h.
-foreach(test student_faults distill_faults)
+foreach(test train_network_faults train_loop_faults)
   foreach(call open read write pwrite fallocate ftruncate fsync close rename renameat2 remove)
     target_link_options(test_${test} PRIVATE -Wl,--wrap=${call})
   endforeach()
 endforeach()
-target_link_options(test_distill_dropped PRIVATE -Wl,--wrap=wd_machine_take_result)
-target_link_options(test_distill_repeated PRIVATE -Wl,--wrap=wd_queue_launch)
-target_link_options(test_distill_waits PRIVATE -Wl,--wrap=wd_event_wait
+target_link_options(test_train_loop_dropped PRIVATE -Wl,--wrap=wd_machine_take_result)
+target_link_options(test_train_loop_repeated PRIVATE -Wl,--wrap=wd_queue_launch)
+target_link_options(test_train_loop_waits PRIVATE -Wl,--wrap=wd_event_wait
     -Wl,--wrap=wd_queue_wait)
-foreach(test distill_waits_ranks dev_cuda_waits_ranks)
+foreach(test train_loop_waits_ranks dev_cuda_waits_ranks)
   if(TARGET test_${test})
     target_link_options(test_${test} PRIVATE -Wl,--wrap=wd_event_wait -Wl,--wrap=wd_queue_wait
                         -Wl,--wrap=wd_comm_wait)
@@ -378,12 +379,12 @@ endforeach()
 target_link_options(test_tests_rates PRIVATE -Wl,--wrap=clock_gettime
     -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_file_reader_read_pages)
 # A file system that cannot exchange two names, and an end of the process before any change of one.
-target_link_options(test_student_checkpoint_list PRIVATE -Wl,--wrap=renameat2 -Wl,--wrap=rename
+target_link_options(test_train_output_checkpoint_list PRIVATE -Wl,--wrap=renameat2 -Wl,--wrap=rename
     -Wl,--wrap=remove)
-target_link_options(test_student_earlier PRIVATE -Wl,--wrap=rename)
+target_link_options(test_train_output_earlier PRIVATE -Wl,--wrap=rename)
 
 # How often a checkpoint is written, and what one rank alone is asked.
-target_link_options(test_distill_ranks_trainer PRIVATE -Wl,--wrap=wd_checkpoint_write
+target_link_options(test_train_loop_ranks_trainer PRIVATE -Wl,--wrap=wd_checkpoint_write
     -Wl,--wrap=wd_stop_requested)
 
 # Where memory ends first depends on whether there are threads.
@@ -398,18 +399,18 @@ if(MPI_C_FOUND)
       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=fast_unwind_on_malloc=0
       LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/mpi_lsan.supp:print_suppressions=0
       TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/mpi_tsan.supp)
-  target_compile_definitions(test_dist_mpi PRIVATE WD_HAVE_MPI)
+  target_compile_definitions(test_job_comm_mpi PRIVATE WD_HAVE_MPI)
   if(NOT WD_MPIRUN)
     target_compile_definitions(test_tests_no_ranks PRIVATE WD_HAVE_MPI)
   endif()
-  set_tests_properties(dist/mpi ${WD_TESTS_OF_RANKS} PROPERTIES
+  set_tests_properties(job/comm/mpi ${WD_TESTS_OF_RANKS} PROPERTIES
                        ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
 endif()
 if(MPI_C_FOUND AND WD_MPIRUN)
   foreach(ranks 1 2 4)
-    add_test(NAME dist/mpi-${ranks} COMMAND ${WD_MPIRUN} -n ${ranks} --oversubscribe --bind-to none
-             $<TARGET_FILE:test_dist_mpi>)
-    set_tests_properties(dist/mpi-${ranks} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+    add_test(NAME job/comm/mpi-${ranks} COMMAND ${WD_MPIRUN} -n ${ranks} --oversubscribe
+             --bind-to none $<TARGET_FILE:test_job_comm_mpi>)
+    set_tests_properties(job/comm/mpi-${ranks} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
                          ENVIRONMENT "${WD_MPI_ENVIRONMENT}"
                          WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   endforeach()
@@ -417,7 +418,7 @@ if(MPI_C_FOUND AND WD_MPIRUN)
   # so is Slurm where it is not installed, for nobody wants its daemons for a test.
   add_test(NAME tests/hosts COMMAND sh ${PROJECT_SOURCE_DIR}/tests/hosts.sh
            $<TARGET_FILE:wandistiller_cli> ${PROJECT_SOURCE_DIR}/models/wan-tiny
-           $<TARGET_FILE:test_dist_mpi>)
+           $<TARGET_FILE:test_job_comm_mpi>)
   add_test(NAME tests/slurm COMMAND sh ${PROJECT_SOURCE_DIR}/tests/slurm.sh
            $<TARGET_FILE:wandistiller_cli> ${PROJECT_SOURCE_DIR}/models/wan-tiny)
   set_tests_properties(tests/hosts tests/slurm PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
@@ -505,7 +506,7 @@ foreach(isa generic avx2 avx512 avx512_bf16 amx)
   elseif(NOT isa IN_LIST WD_ISA_LIST)
     wd_test_not_here(checks/${isa} "this build has no kernels of ${isa} (WD_ISAS)")
   elseif(NOT isa STREQUAL amx)
-    foreach(name wan/dit_exact wan/dit distill/machine)
+    foreach(name model/dit/dit_exact model/dit/dit train/loop/machine)
       string(REPLACE "/" "_" target "test_${name}")
       add_test(NAME ${name}-${isa} COMMAND ${target})
       set_tests_properties(${name}-${isa} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
@@ -515,16 +516,17 @@ foreach(isa generic avx2 avx512 avx512_bf16 amx)
   endif()
 endforeach()
 
-add_test(NAME distill/machine-guarded COMMAND test_distill_machine)
-add_test(NAME distill/links-all COMMAND test_distill_links)
-set_tests_properties(distill/machine-guarded distill/links-all PROPERTIES
+add_test(NAME train/loop/machine-guarded COMMAND test_train_loop_machine)
+add_test(NAME train/loop/links-all COMMAND test_train_loop_links)
+set_tests_properties(train/loop/machine-guarded train/loop/links-all PROPERTIES
                      TIMEOUT ${WD_TEST_SECONDS} WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests
                      ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_TEST_GUARDED=1;WD_TEST_ALL_LINKS=1")
 
 # Tests run beside one another. The longest begin first; of those that start jobs of ranks and wait
 # for their ends there is one at a time, since such a job has more threads than most machines cores.
-set_tests_properties(tests/plan dist/watch distill/machine tests/steady tests/memory distill/links
-                     distill/strategies distill/strategies_ranks distill/ranks distill/teacher_ranks
+set_tests_properties(tests/plan job/watch/watch train/loop/machine tests/steady tests/memory
+                     train/loop/links train/loop/strategies train/loop/strategies_ranks
+                     train/loop/ranks train/loop/teacher_ranks
                      PROPERTIES COST 30)
 set_tests_properties(tests/memory PROPERTIES TIMEOUT 1200) # of many starts, on a slow machine
 foreach(name dev/cuda/cudnn_plans dev/cuda/exact dev/cuda/strategies checks/bundle checks/gpu_check)
@@ -547,10 +549,11 @@ set(WD_LONG_TESTS
     tests/fixtures-standin tests/forward-standin tests/sample-standin tests/standin_ranks
     # Matrix products on the whole device; dev/cuda/kernels/matmul has the kernels.
     dev/cuda/device/matmul
-    # Every way of moving weights; distill/links has one for one rank and for two.
-    distill/links-all
-    # Every kind of step with memory that only the device may touch; distill/machine has one kind.
-    distill/machine-guarded
+    # Every way of moving weights; train/loop/links has one for one rank and for two.
+    train/loop/links-all
+    # Every kind of step with memory that only the device may touch; train/loop/machine has one
+    # kind.
+    train/loop/machine-guarded
     # The commands of the pages, one after another.
     tests/docs
     # What cuDNN itself plans for the models, where it is installed.

@@ -9,7 +9,7 @@
 #include <ftw.h>
 #include <sys/statvfs.h>
 
-#include "student/export.h"
+#include "train/output/export.h"
 #include "wandistiller.h"
 
 static wd_program program;

@@ -6,9 +6,9 @@
 
 #include <dirent.h>
 
-#include "io/file.h"
-#include "io/json.h"
-#include "teacher/strategy.h"
+#include "io/file/file.h"
+#include "io/json/json.h"
+#include "teacher/plan/strategy.h"
 #include "wandistiller.h"
 
 enum { WORDS_MAX = 60, TEXT_MAX = 4096, PAGE_MAX = 1 << 20 };

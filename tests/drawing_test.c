@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#include "io/json.h"
+#include "io/json/json.h"
 #include "published.h"
 
 static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";

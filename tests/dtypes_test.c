@@ -2,7 +2,7 @@
  * dtype, and float16 is bf16. */
 #include "runs.h"
 
-#include "io/json.h"
+#include "io/json/json.h"
 
 static wd_program program;
 

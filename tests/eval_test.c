@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "io/png.h"
+#include "io/picture/png.h"
 
 static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
 static const char prompts[] = WD_SOURCE_DIR "/models/wan-tiny/prompts-held-out.txt";

@@ -4,10 +4,10 @@
  */
 #include "program.h"
 
-#include "dev/cuda/cuda.h"
+#include "dev/cuda.h"
 #include "wandistiller.h"
 
-/* What must hold, relative L2 per tensor; the reason of each is in src/wan/dit_test.c. */
+/* What must hold, relative L2 per tensor; the reason of each is in src/model/dit/dit_test.c. */
 static const double tolerance_f32 = 2e-5, tolerance_grad = 1e-4, tolerance_bf16 = 1.5e-2;
 /* fp32 over ten guided steps. */
 static const double tolerance_trace = 1e-3;

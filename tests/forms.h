@@ -4,8 +4,8 @@
 
 #include "testing.h"
 
-#include "wan/names.h"
-#include "wan/pipeline.h"
+#include "model/files/pipeline.h"
+#include "model/tables/names.h"
 
 typedef struct wd_test_form {
     bool original;

@@ -5,8 +5,8 @@
 #include "sparse.h"
 #include "tiny_teacher.h"
 
-#include "io/file.h"
-#include "wan/umt5.h"
+#include "io/file/file.h"
+#include "model/text/umt5.h"
 
 static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
 

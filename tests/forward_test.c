@@ -13,7 +13,7 @@ static const char *fixture(const char *folder)
     return out;
 }
 
-/* The reason of the tolerances is in src/wan/dit_test.c. */
+/* The reason of the tolerances is in src/model/dit/dit_test.c. */
 static void a_fixture_is_matched_from_the_command_line(void **state)
 {
     (void)state;

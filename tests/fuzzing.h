@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/file.h"
+#include "io/file/file.h"
 
 /* Each target defines it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);

@@ -2,9 +2,9 @@
  * commands that README.md shows first. */
 #include "runs.h"
 
-#include "io/json.h"
-#include "io/png.h"
-#include "wan/pipeline.h"
+#include "io/json/json.h"
+#include "io/picture/png.h"
+#include "model/files/pipeline.h"
 
 static wd_program program;
 

@@ -6,7 +6,7 @@
 
 #include <dirent.h>
 
-#include "io/file.h"
+#include "io/file/file.h"
 
 static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
 

@@ -4,7 +4,7 @@
 
 #include "testing.h"
 
-#include "wan/names.h"
+#include "model/tables/names.h"
 
 enum { WD_TEST_LORA_MAX = 16 };
 

@@ -7,10 +7,10 @@
 #include <time.h>
 
 #include "bench/random_transformer.h"
-#include "io/json.h"
+#include "io/json/json.h"
+#include "model/files/pipeline.h"
 #include "sanitized.h"
 #include "teacher_copy.h"
-#include "wan/pipeline.h"
 
 enum { TOLERANCE_PERCENT = 3, BEFORE_MAX = 4 << 20, LOOK_NS = 500 * 1000 };
 

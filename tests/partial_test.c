@@ -4,7 +4,7 @@
 
 #include <fcntl.h>
 
-#include "api/tensor_file.h"
+#include "api/jobs/tensor_file.h"
 #include "teacher_copy.h"
 
 static wd_program program;

@@ -1,7 +1,7 @@
 /* Paths are bytes: a folder whose name is Latin-1 works as any other, and JSON has U+FFFD there. */
 #include "runs.h"
 
-#include "io/json.h"
+#include "io/json/json.h"
 #include "teacher_copy.h"
 
 static const char shown[] = "caf\xef\xbf\xbd";

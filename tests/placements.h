@@ -2,8 +2,8 @@
 #ifndef WD_TESTS_PLACEMENTS_H
 #define WD_TESTS_PLACEMENTS_H
 
-#include "teacher/placement_bytes.h"
-#include "teacher/residency.h"
+#include "teacher/plan/placement_bytes.h"
+#include "teacher/run/residency.h"
 
 /* All stages of a teacher have one home, and its first device computes. */
 static inline wd_placement wd_test_all_in(const wd_pipeline *pipeline, wd_home home)

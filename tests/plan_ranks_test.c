@@ -2,7 +2,7 @@
  * docs/ranks.md; and rates that are measured once are those of the next plan, too. */
 #include "program.h"
 
-#include "io/json.h"
+#include "io/json/json.h"
 
 static wd_program program;
 static char student[256];

@@ -4,8 +4,8 @@
 
 #include <ctype.h>
 
-#include "io/file.h"
-#include "io/json.h"
+#include "io/file/file.h"
+#include "io/json/json.h"
 
 enum { PICTURE_MAX = 1 << 20, DEPTH_MAX = 16, NAME_MAX_ = 32, TEXTS_MAX = 512 };
 

@@ -7,9 +7,9 @@
 
 #include "sanitized.h"
 
-#include "io/file.h"
-#include "io/json.h"
-#include "teacher/strategy.h"
+#include "io/file/file.h"
+#include "io/json/json.h"
+#include "teacher/plan/strategy.h"
 
 static wd_program program;
 static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";

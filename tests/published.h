@@ -4,10 +4,10 @@
 
 #include "sparse.h"
 
-#include "wan/dit_table.h"
-#include "wan/pipeline.h"
-#include "wan/umt5.h"
-#include "wan/vae.h"
+#include "model/files/pipeline.h"
+#include "model/tables/dit_table.h"
+#include "model/text/umt5.h"
+#include "model/vae/vae.h"
 
 #define WD_TEST_DIT_CONFIG                                                                         \
     "{\"_class_name\":\"WanTransformer3DModel\",\"added_kv_proj_dim\":null,"                       \

@@ -8,9 +8,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "io/json.h"
-#include "wan/dit_table.h"
-#include "wan/umt5.h"
+#include "io/json/json.h"
+#include "model/tables/dit_table.h"
+#include "model/text/umt5.h"
 
 static const wd_umt5_config umt5_xxl = {.layers = 24,
                                         .d_model = 4096,

@@ -5,7 +5,7 @@
 #include "program.h"
 #include "tiny_teacher.h"
 
-#include "io/file.h"
+#include "io/file/file.h"
 
 static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
 

@@ -3,7 +3,7 @@
 #include "loras.h"
 #include "ranks.h"
 
-#include "io/json.h"
+#include "io/json/json.h"
 
 static double mean_loss(const json_t *rows, size_t first, size_t end)
 {

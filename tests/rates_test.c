@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "dev/ops.h"
-#include "io/disk_rate.h"
-#include "io/file_reader.h"
+#include "io/file/disk_rate.h"
+#include "io/file/file_reader.h"
 #include "testing.h"
 
 enum { TRIES = 20, AHEAD = 8 << 20 };

@@ -2,7 +2,7 @@
  * compares its steps with diffusers' pipeline. */
 #include "program.h"
 
-#include "io/png.h"
+#include "io/picture/png.h"
 
 static char model[WD_PATH_MAX], noise[WD_PATH_MAX]; /* wan-tiny; latents of the fixture */
 static const char *const prompts[] = {

@@ -1,6 +1,6 @@
 /* Whether a run draws sample sheets where nobody says so: if they take little of its time and fit
  * into memory. `plan` and `train` say the same, and the student is the same. */
-#include "io/json.h"
+#include "io/json/json.h"
 #include "runs.h"
 
 static wd_program program;

@@ -9,7 +9,7 @@
 
 #include "dev/codec/values.h"
 #include "dev/ops.h"
-#include "wan/umt5_impl.h"
+#include "model/text/umt5_impl.h"
 #include "wandistiller.h"
 
 /* ---- when it is asked, and what it does after that ---- */

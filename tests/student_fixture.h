@@ -5,7 +5,7 @@
 #include "testing.h"
 
 #include "core/random.h"
-#include "student/params.h"
+#include "train/network/params.h"
 
 /* A model with 3 heads of 8, so that most products of sizes are no multiples of WD_PARAMS_ALIGN. */
 static inline wd_dit_config small_config(void)

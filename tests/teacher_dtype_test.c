@@ -4,7 +4,7 @@
 #include "quantised.h"
 #include "tiny_teacher.h"
 
-#include "io/json.h"
+#include "io/json/json.h"
 
 static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
 

@@ -4,7 +4,7 @@
 
 #include "testing.h"
 
-#include "wan/preset.h"
+#include "model/files/preset.h"
 
 /* The preset of that name, without files. */
 static inline wd_pipeline wd_test_preset(const char *name)

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "core/memory.h"
-#include "io/file.h"
-#include "io/safetensors.h"
+#include "io/file/file.h"
+#include "io/tensors/safetensors.h"
 
 /* Fails the test with the message, unless the status is WD_OK. */
 static inline void wd_test_ok(wd_status status, const wd_err *err)

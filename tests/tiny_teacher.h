@@ -2,8 +2,8 @@
 #ifndef WD_TESTS_TINY_TEACHER_H
 #define WD_TESTS_TINY_TEACHER_H
 
+#include "model/files/pipeline.h"
 #include "testing.h"
-#include "wan/pipeline.h"
 
 static wd_pipeline teacher;
 

@@ -4,7 +4,7 @@
 #include "teacher_copy.h"
 #include "workflow_check.h"
 
-#include "wan/pipeline.h"
+#include "model/files/pipeline.h"
 #include "wandistiller.h"
 
 static wd_program program;

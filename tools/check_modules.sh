@@ -1,35 +1,60 @@
 #!/bin/sh
-# Checks that every #include of a module's sources is one that the table of docs/design.md allows,
-# and that files of teacher, student and distill do not include one another in a circle, where x.c,
-# x.h and x_impl.h count as one file.
+# Checks that every #include of a folder's sources is one that the table of docs/design.md allows,
+# that no row of the table names a folder of a later row, and that files of teacher and train do not
+# include one another in a circle, where x.c, x.h and x_impl.h count as one file.
 # Usage: tools/check_modules.sh [source folder]
-# A test may include more; every module may include the public headers. A header outside api and cli
+# A test may include more; every folder may include the public headers. A header outside api and cli
 # includes wandistiller_status.h at most, since a new option would rebuild whatever includes it.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 find src bench -name '*.[ch]' ! -name '*_test.c' ! -name '*_fuzz.c' ! -name '*_harness.h' \
     -o -name '*.cc' | sort | awk '
-# The table: rows "| module, module | what it may include |".
-function learn(line,    cell, modules, n, i, allowed, words, w, j, from) {
+# A row of the table: "| folder, folder | what it is | folders it may include |". The folders of a
+# row may include one another. "io/*" means all folders of io, "all above" those of all earlier
+# rows.
+function learn(line,    cell, folders, n, i, allowed, words, w, j, k) {
     split(line, cell, "|")
-    n = split(cell[2], modules, /[ ,]+/)
-    allowed = ""
-    if (cell[3] ~ /all above/) allowed = above
-    else if (cell[3] !~ /nothing|public headers only/) {
-        w = split(cell[3], words, /[ ,]+/)
-        for (j = 1; j <= w; j++) if (words[j] in known) {
-            allowed = allowed " " words[j]
-            if (cell[3] ~ /what it includes/) allowed = allowed " " known[words[j]]
+    gsub(/`/, "", cell[2])
+    gsub(/`/, "", cell[4])
+    n = split(cell[2], folders, /[ ,]+/)
+    allowed = " "
+    if (cell[4] ~ /all above/) for (k in row_of) allowed = allowed k " "
+    else if (cell[4] !~ /nothing|public/) {
+        w = split(cell[4], words, /[ ,]+/)
+        for (j = 1; j <= w; j++) {
+            if (words[j] == "") continue
+            if (words[j] in row_of) { allowed = allowed words[j] " "; continue }
+            found = 0
+            if (words[j] ~ /\/\*$/)
+                for (k in row_of)
+                    if (index(k, substr(words[j], 1, length(words[j]) - 1)) == 1) {
+                        allowed = allowed k " "
+                        found = 1
+                    }
+            if (!found)
+                fail("docs/design.md: no row above that of" cell[2] "has " words[j])
         }
     }
-    for (i = 1; i <= n; i++) if (modules[i] != "") { known[modules[i]] = allowed; rows++ }
-    for (i = 1; i <= n; i++) if (modules[i] != "") above = above " " modules[i]
+    rows++
+    for (i = 1; i <= n; i++) if (folders[i] != "") allowed = allowed folders[i] " "
+    for (i = 1; i <= n; i++) if (folders[i] != "") {
+        may[folders[i]] = allowed
+        row_of[folders[i]] = rows
+    }
 }
 function fail(text) { print text; bad++ }
-# Returns "student/params" for "src/student/params_impl.h", and "" for a file of other modules.
+# Returns "teacher/run" for "src/teacher/run/sweep.c" and for "teacher/run/sweep.h".
+function folder(path) {
+    sub(/^src\//, "", path)
+    if (path !~ /\//) return ""
+    sub(/\/[^\/]*$/, "", path)
+    return path
+}
+# Returns "train/network/params" for "src/train/network/params_impl.h", and "" for a file of other
+# rooms.
 function stem(path) {
     sub(/^src\//, "", path)
-    if (path !~ /^(teacher|student|distill)\//) return ""
+    if (path !~ /^(teacher|train)\//) return ""
     sub(/(_impl)?\.[ch]$/, "", path)
     return path
 }
@@ -50,44 +75,41 @@ function find_circles(    edge, ends, taken, includes, included) {
 }
 BEGIN {
     while ((getline line < "docs/design.md") > 0) {
-        if (line ~ /^\| module \| may include \|/) inside = 1
+        if (line ~ /^\| folder \| what it is \| may include \|/) inside = 1
         else if (inside && line !~ /^\|/) inside = 0
         else if (inside && line !~ /^\|-/) learn(line)
     }
-    if (rows < 10) { print "docs/design.md: the table of modules was not found"; exit 1 }
+    if (rows < 25) { print "docs/design.md: the table of folders was not found"; exit 1 }
 }
 {
     file = $0
-    split(file, part, "/")
-    module = part[1] == "src" ? part[2] : part[1]
+    from = folder(file)
     files++
-    if (!(module in known)) fail(file ": module \"" module "\" is not in the table")
+    if (from == "bench" || from in may) seen[from] = 1
+    else fail(file ": the table of docs/design.md has no folder \"" from "\"")
     number = 0
     while ((getline line < file) > 0) {
         number++
         if (line !~ /^[ \t]*#[ \t]*include[ \t]*"/) continue
         split(line, quoted, "\"")
+        if (quoted[2] == "wandistiller.h" && from !~ /^(api|cli)/ && file ~ /\.h$/)
+            fail(file ":" number ": include wandistiller_status.h instead: " from \
+                 " declares nothing of options and jobs")
+        if (quoted[2] !~ /\//) continue
         edges++
         from_stem = stem(file)
         to_stem = stem(quoted[2])
         if (from_stem != "" && to_stem != "" && from_stem != to_stem)
             include[from_stem " " to_stem] = 1
-        if (quoted[2] == "wandistiller_status.h") continue
-        if (quoted[2] == "wandistiller.h") {
-            if (module !~ /^(api|cli)$/ && file ~ /\.h$/)
-                fail(file ":" number ": include wandistiller_status.h instead: " module \
-                     " declares nothing of options and jobs")
-            continue
-        }
-        split(quoted[2], to, "/")
-        if (to[1] == module || index(" " known[module] " ", " " to[1] " ")) continue
-        fail(file ":" number ": " module " must not include \"" quoted[2] "\"")
+        if (index(may[from], " " folder(quoted[2]) " ")) continue
+        fail(file ":" number ": " from " must not include \"" quoted[2] "\"")
     }
     close(file)
 }
 END {
-    if (rows < 10) exit 1
+    if (rows < 25) exit 1
     if (files < 10) fail("no sources found")
+    for (k in may) if (!(k in seen)) fail("docs/design.md: there is no folder " k)
     find_circles()
     printf "%d files, %d includes, %d not allowed\n", files, edges, bad
     exit bad > 0

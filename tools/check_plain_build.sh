@@ -26,15 +26,15 @@ defined() { # FILE
 
 find src bench -name '*.[ch]' ! -path 'src/dev/cuda/*' ! -name '*_test.c' ! -name '*_harness.h' |
     xargs grep -nE '#include ["<](dev/cuda/|cuda|cublas|cudnn|nccl)' |
-    grep -v '"dev/cuda/cuda.h"' >"$stage/includes" || true
+    grep -v '"dev/cuda.h"' >"$stage/includes" || true
 fail "this needs CUDA" "$stage/includes"
 
 # shellcheck disable=SC2086
 $compiler -std=c17 -Isrc -Iinclude -c src/dev/cuda/absent.c -o "$stage/absent.o"
-grep -oE "$functions\(" src/dev/cuda/cuda.h | tr -d '(' | sort -u >"$stage/declared"
+grep -oE "$functions\(" src/dev/cuda.h | tr -d '(' | sort -u >"$stage/declared"
 defined "$stage/absent.o" >"$stage/defined"
 diff "$stage/declared" "$stage/defined" >"$stage/differ" || true
-fail "src/dev/cuda/cuda.h (<) and absent.c (>) differ" "$stage/differ"
+fail "src/dev/cuda.h (<) and absent.c (>) differ" "$stage/differ"
 nm --undefined-only "$stage/absent.o" | grep wd_cuda >"$stage/called" || true
 fail "src/dev/cuda/absent.c calls" "$stage/called"
 

@@ -21,11 +21,11 @@ for file in $listed; do
     echo "$table: $file reads nothing from outside: remove its line"
     bad=1
 done
-for target in $(sed -n 's/^src[^ ]* \([a-z][a-z_]*\/[a-z_]*\)$/\1/p' "$table" | sort -u); do
+for target in $(sed -n 's/^src[^ ]* \([a-z][a-z_]*\/[a-z_\/]*\)$/\1/p' "$table" | sort -u); do
     [ -f "src/${target}_fuzz.c" ] && [ -n "$(ls "tests/corpus/$target" 2>/dev/null)" ] && continue
     echo "$table: there is no src/${target}_fuzz.c with seeds in tests/corpus/$target"
     bad=1
 done
-wrong=$(grep -vE '^(#.*|src/[^ ]+ ([a-z_]+/[a-z_]+|none: .+))$' "$table" || true)
+wrong=$(grep -vE '^(#.*|src/[^ ]+ ([a-z_]+/[a-z_/]+|none: .+))$' "$table" || true)
 [ -z "$wrong" ] || { echo "$table: expected \"file target\" or \"file none: why\": $wrong"; bad=1; }
 exit $bad

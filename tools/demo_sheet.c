@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "io/file.h"
-#include "io/prompts.h"
-#include "io/sheet.h"
+#include "io/file/file.h"
+#include "io/picture/sheet.h"
+#include "io/text/prompts.h"
 
 enum { ROWS_MAX = 8, COLUMNS_MAX = 16, FIRST = 4 }; /* FIRST: the argument with the first title */
 

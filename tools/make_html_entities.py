@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes src/io/html_entities.c: the named character references of HTML 5, from Python's table.
+"""Writes src/io/text/html_entities.c: the character references of HTML 5, from Python's table.
 
-    python3 tools/make_html_entities.py > src/io/html_entities.c
+    python3 tools/make_html_entities.py > src/io/text/html_entities.c
 """
 from html.entities import html5
 
 names = sorted(name[:-1] for name in html5 if name.endswith(";"))
-print("""/* The named character references of HTML 5, sorted by name: see io/html.h.
+print("""/* The named character references of HTML 5, sorted by name: see io/text/html.h.
  * Written by tools/make_html_entities.py; do not edit. */
-#include "io/html.h"
+#include "io/text/html.h"
 
 /* name, code points (0: only one), whether it also counts without a semicolon */
 const wd_html_entity wd_html_entities[] = {""")

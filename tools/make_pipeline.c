@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "bench/random_transformer.h"
-#include "student/components.h"
-#include "wan/pipeline.h"
-#include "wan/preset.h"
+#include "model/files/pipeline.h"
+#include "model/files/preset.h"
+#include "train/output/components.h"
 
 static wd_status copy_scheduler(const char *output, const wd_pipeline *base, wd_err *err)
 {

@@ -26,8 +26,8 @@
 
 #include "core/clock.h"
 #include "core/memory.h"
-#include "io/file.h"
-#include "student/components.h"
+#include "io/file/file.h"
+#include "train/output/components.h"
 
 enum { RANKS = 3, TEXT_MAX = 1 << 18, ARGUMENTS_MAX = 256 };
 static const double end_s_max = 10, start_s_max = 60;

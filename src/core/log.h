@@ -11,8 +11,8 @@ void wd_log(wd_log_level level, const char *format, ...) __attribute__((format(p
 void wd_log_once(wd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* on: keeps messages of WD_LOG_ERROR in a buffer, as many as fit, instead of logging them, since
- * the ranks of a job log their errors in one report (dist/watch.h). Not on: logs the messages that
- * were kept and not taken, and all later ones. */
+ * the ranks of a job log their errors in one report (job/watch/watch.h). Not on: logs the messages
+ * that were kept and not taken, and all later ones. */
 void wd_log_keep_errors(bool on);
 
 /* Moves the kept messages to `out`, one per line. Returns the bytes of the text. */

@@ -44,7 +44,7 @@ typedef struct wd_tensor_spec {
     char name[WD_TENSOR_NAME_MAX]; /* as in the diffusers checkpoint */
     int ndim;
     int64_t dim[WD_DIMS_MAX];
-    int stage;     /* the unit of acquire and release that has it: see wan/dit_table.h */
+    int stage;     /* the unit of acquire and release that has it: see model/tables/dit_table.h */
     bool keep_f32; /* stays fp32 when the model is loaded in a narrower dtype */
     bool may_miss; /* a checkpoint may lack it (it has another name, or is not used) */
 } wd_tensor_spec;

@@ -8,7 +8,7 @@
 
 #include "core/append.h"
 #include "core/log.h"
-#include "dev/cuda/cuda.h"
+#include "dev/cuda.h"
 
 /* A part of the text of `option`. */
 typedef struct part {

@@ -5,7 +5,7 @@
 
 #include "testing.h"
 
-#include "dev/cuda/cuda.h"
+#include "dev/cuda.h"
 #include "dev/device_list.h"
 
 static wd_device_list parse(const char *text)

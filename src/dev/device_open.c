@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dev/cuda/cuda.h"
+#include "dev/cuda.h"
 
 wd_status wd_device_open_listed(wd_device **out, char name[WD_DEVICE_SHORT_NAME],
                                 const wd_device_spec *spec, int index, int threads, wd_err *err)

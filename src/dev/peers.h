@@ -1,9 +1,9 @@
 /* Peers: devices of several ranks that exchange memory of their pools without a host in between.
  *
  * Each rank has one wd_peers. One rank makes a key, which it sends to the others by other means
- * (dist/rank_peers.h); then all ranks open their peers together. After that an exchange is put on a
- * queue like a launch: it sends results of earlier work of the queue, and later work reads what was
- * received.
+ * (job/launch/rank_peers.h); then all ranks open their peers together. After that an exchange is
+ * put on a queue like a launch: it sends results of earlier work of the queue, and later work reads
+ * what was received.
  *
  * NVIDIA GPUs use NCCL for it (dev/cuda/peers.c); other devices cannot be peers. */
 #ifndef WD_DEV_PEERS_H

@@ -117,58 +117,63 @@ def dit_tensors(original=False):
 def configurations():
     for name, config in (("dit", DIT), ("umt5", UMT5), ("vae", VAE), ("unipc", UNIPC),
                          ("euler", EULER), ("vae-22", dict(VAE, is_residual=True))):
-        put("wan/config", name, dumps(config))
-    put("io/json", "empty", "{}")
-    put("io/json", "kinds", '{"a":1,"b":-2.5e3,"c":[1,2,3],"d":null,"e":true,"f":"\\u00e9\\n"}')
-    put("io/json", "large", '{"big":1000000000000000019884624838656,"deep":[[[[[[[[]]]]]]]]}')
-    put("student/config", "hidden", '{"hidden_size":96,"depth":3,"num_heads":3,"image_size":128}')
-    put("student/config", "diffusers", dumps(dict(DIT, num_layers=2, attention_head_dim=32,
+        put("model/tables/config", name, dumps(config))
+    put("io/json/json", "empty", "{}")
+    put("io/json/json",
+        "kinds", '{"a":1,"b":-2.5e3,"c":[1,2,3],"d":null,"e":true,"f":"\\u00e9\\n"}')
+    put("io/json/json", "large", '{"big":1000000000000000019884624838656,"deep":[[[[[[[[]]]]]]]]}')
+    put("train/network/config",
+        "hidden", '{"hidden_size":96,"depth":3,"num_heads":3,"image_size":128}')
+    put("train/network/config", "diffusers", dumps(dict(DIT, num_layers=2, attention_head_dim=32,
                                                   num_attention_heads=2, in_channels=16,
                                                   text_dim=96, freq_dim=64, ffn_dim=64)))
-    put("student/config", "factor", '{"projection_factor":2.5,"image_size":[64,32],"patch_size":2}')
-    put("api/device_map", "whole", '{"text_encoder":"cpu","vae":0,"transformer":1}')
-    put("api/device_map", "parts", dumps({
+    put("train/network/config",
+        "factor", '{"projection_factor":2.5,"image_size":[64,32],"patch_size":2}')
+    put("api/setup/device_map", "whole", '{"text_encoder":"cpu","vae":0,"transformer":1}')
+    put("api/setup/device_map", "parts", dumps({
         "": "cpu", "transformer": {"blocks.0-3": 0, "blocks.4": "1", "patch_embedding": "disk"}}))
-    put("api/device_map", "pieces", dumps({
+    put("api/setup/device_map", "pieces", dumps({
         "text_encoder": "sim:1", "vae": "cpu", "patch_embedding": 0, "condition_embedder": 0,
         "rope": 0, "blocks": "disk", "norm_out": 1, "proj_out": 1, "scale_shift_table": 1}))
-    put("api/config", "options", '{"batch_size":4,"lr":1e-3,"teacher_path":"x","resume":true}')
-    put("api/config", "run", '{"options":{"sample_prompts":["a","b"],"mixed_precision":"bf16"}}')
+    put("api/options/config",
+        "options", '{"batch_size":4,"lr":1e-3,"teacher_path":"x","resume":true}')
+    put("api/options/config",
+        "run", '{"options":{"sample_prompts":["a","b"],"mixed_precision":"bf16"}}')
 
 
 # ---- files ----
 
 def tensors():
     two = safetensors({"a": ("F32", [2], bytes(8))})
-    put("io/safetensors", "none", safetensors({}))
-    put("io/safetensors", "one", two)
-    put("io/safetensors", "kinds", safetensors({"a": ("BF16", [2, 3], bytes(12)),
+    put("io/tensors/safetensors", "none", safetensors({}))
+    put("io/tensors/safetensors", "one", two)
+    put("io/tensors/safetensors", "kinds", safetensors({"a": ("BF16", [2, 3], bytes(12)),
                                                 "b": ("U8", [], b"\1"),
                                                 "c": ("F16", [0, 9], b"")}, {"format": "pt"}))
-    put("io/safetensors", "unaligned", safetensors({"a": ("I32", [1], bytes(4))}, pad=1))
+    put("io/tensors/safetensors", "unaligned", safetensors({"a": ("I32", [1], bytes(4))}, pad=1))
     layers = dumps({"layers": {"a": {"format": "float8_e4m3fn"}}}).decode()
-    put("io/safetensors_scales", "tensor", safetensors({
+    put("io/tensors/safetensors_scales", "tensor", safetensors({
         "a.weight": ("F8_E4M3", [2, 3], bytes(range(6))), "a.scale_weight": ("F32", [], bytes(4)),
         "a.scale_input": ("F32", [1], bytes(4)), "scaled_fp8": ("F8_E4M3", [2], bytes(2))}))
-    put("io/safetensors_scales", "rows", safetensors({
+    put("io/tensors/safetensors_scales", "rows", safetensors({
         "a.weight": ("I8", [2, 3], bytes(range(6))), "a.weight_scale": ("F32", [2, 1], bytes(8))}))
-    put("io/safetensors_scales", "parts", safetensors({
+    put("io/tensors/safetensors_scales", "parts", safetensors({
         "a.weight": ("F8_E5M2", [2, 4], bytes(8)), "a.weight_scale": ("BF16", [2, 2, 1], bytes(8)),
         "a.comfy_quant": ("U8", [24], b'{"format":"float8_e5m2"}')}))
-    put("io/safetensors_scales", "metadata", safetensors({
+    put("io/tensors/safetensors_scales", "metadata", safetensors({
         "a.weight": ("F8_E4M3", [2, 3], bytes(6)), "a.weight_scale": ("F16", [2], bytes(4))},
         {"_quantization_metadata": layers}))
     wan = ("general.architecture", 8, gguf_text("wan"))
     shape = struct.pack("<IQIII", 5, 3, 4, 2, 4)
-    put("io/gguf", "none", gguf([], []))
-    put("io/gguf", "kinds", gguf(
+    put("io/tensors/gguf", "none", gguf([], []))
+    put("io/tensors/gguf", "kinds", gguf(
         [wan, ("general.alignment", 4, struct.pack("<I", 32)),
          ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 2) + gguf_text("a") + gguf_text("b")),
          ("comfy.gguf.orig_shape.c", 9, shape)],
         [("a", [32, 2], 8, bytes(68)), ("b", [256], 12, bytes(144)), ("c", [32], 30, bytes(64)),
          ("d", [], 0, bytes(4)), ("e", [32], 2, bytes(18)), ("f", [32], 6, bytes(22)),
          ("g", [256], 13, bytes(176)), ("h", [256], 14, bytes(210)), ("i", [2, 3], 1, bytes(12))]))
-    put("io/gguf", "tokenizer", gguf(
+    put("io/tensors/gguf", "tokenizer", gguf(
         [("tokenizer.ggml.model", 8, gguf_text("t5")),
          ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 4) + gguf_text("<unk>") +
           gguf_text("</s>") + gguf_text("a") + gguf_text("[PAD3]")),
@@ -179,19 +184,20 @@ def tensors():
          ("tokenizer.ggml.precompiled_charsmap", 9, struct.pack("<IQ3B", 0, 3, 1, 2, 3))], []))
     index = {"metadata": {"total_size": 12}, "weight_map": {"a": "a.safetensors",
                                                            "b": "b.safetensors"}}
-    put("io/safetensors_index", "two", files(
+    put("io/tensors/safetensors_index", "two", files(
         a=dumps(index), b=two, c=safetensors({"b": ("F16", [2], bytes(4))})))
-    put("io/safetensors_index", "single", files(d=two))
-    put("io/safetensors_index", "up", files(a='{"weight_map":{"a":"../a.safetensors"}}', b=two))
+    put("io/tensors/safetensors_index", "single", files(d=two))
+    put("io/tensors/safetensors_index",
+        "up", files(a='{"weight_map":{"a":"../a.safetensors"}}', b=two))
 
 
 def inputs():
     ids = struct.pack("<4q", 1, 2, 3, 4)
-    put("api/tensor_file", "ids", safetensors({"input_ids": ("I64", [2, 2], ids)}))
-    put("api/tensor_file", "bytes", safetensors({"input_ids": ("BOOL", [1, 2], b"\0\1")}))
-    put("api/tensor_file", "states", safetensors({
+    put("api/jobs/tensor_file", "ids", safetensors({"input_ids": ("I64", [2, 2], ids)}))
+    put("api/jobs/tensor_file", "bytes", safetensors({"input_ids": ("BOOL", [1, 2], b"\0\1")}))
+    put("api/jobs/tensor_file", "states", safetensors({
         "hidden_states": ("F16", [1, 1, 1, 2, 2], bytes(8))}))
-    put("api/tensor_file", "empty", safetensors({"input_ids": ("I64", [2, 0], b"")}))
+    put("api/jobs/tensor_file", "empty", safetensors({"input_ids": ("I64", [2, 0], b"")}))
 
 
 def text_cache():
@@ -201,7 +207,8 @@ def text_cache():
             "prompt_hash": ("U8", [2, 16], bytes(range(32))),
             # XXH3-128 of the three above; the fuzzer does not find it by itself
             "checksum": ("U8", [16], bytes.fromhex("cd0b23951c4f130ab7cbc7c953cdc6a6"))}
-    put("wan/text_file", "two", safetensors(rows, {"format": "wandistiller text cache 1",
+    put("model/text_cache/text_file",
+        "two", safetensors(rows, {"format": "wandistiller text cache 1",
                                                    "key": key}, pad=6))
 
 
@@ -240,9 +247,9 @@ def tokenizers():
     config = {"eos_token": "</s>", "pad_token": {"content": "<pad>"}, "unk_token": "<unk>",
               "added_tokens_decoder": {"0": {"content": "<pad>"}, "20": "<a>"},
               "model_max_length": 512}
-    put("io/tokenizer", "plain", files(a=spiece(), b='{"extra_ids":2}'))
-    put("io/tokenizer", "config", files(a=spiece(), b=dumps(config)))
-    put("io/tokenizer", "map", files(a=spiece(charsmap())))
+    put("io/text/tokenizer", "plain", files(a=spiece(), b='{"extra_ids":2}'))
+    put("io/text/tokenizer", "config", files(a=spiece(), b=dumps(config)))
+    put("io/text/tokenizer", "map", files(a=spiece(charsmap())))
 
 
 def png(kind, depth, row):
@@ -257,10 +264,10 @@ def png(kind, depth, row):
 
 
 def pictures():
-    put("io/png", "grey", png(0, 8, b"\1\2"))
-    put("io/png", "colour", png(2, 8, bytes(6)))
-    put("io/png", "palette", png(3, 2, b"\x10"))
-    put("io/png", "deep", png(6, 16, bytes(16)))
+    put("io/picture/png", "grey", png(0, 8, b"\1\2"))
+    put("io/picture/png", "colour", png(2, 8, bytes(6)))
+    put("io/picture/png", "palette", png(3, 2, b"\x10"))
+    put("io/picture/png", "deep", png(6, 16, bytes(16)))
 
 
 def prompts():
@@ -268,34 +275,35 @@ def prompts():
                        ("references", "&amp;lt;b&GT;&#233;&#x41; &EACUTE;&filig; &notit;"),
                        ("characters", "caf\u00e9 \ufb01 \uff21 \u201cq\u201d\u2026\x1b[31m"),
                        ("mixed", "ΓΌ Ã© â€œ \u0301\u0323a\r\nb\tc")):
-        put("io/prompt_clean", name, text)
-    put("io/prompts", "lines", files(a="one\r\ntwo\n\nthr\u00e9e\rfour"))
-    put("io/prompts", "json", files(b='{"prompt":"a"}\n{"caption":"b","x":[1]}\n{"text":"c"}\n'))
-    put("io/prompts", "folder", files(c="a fox", d='{"text":"c"}'))
-    put("io/prompts", "mark", files(a=b"\xef\xbb\xbfone", e="two"))
+        put("io/text/prompt_clean", name, text)
+    put("io/text/prompts", "lines", files(a="one\r\ntwo\n\nthr\u00e9e\rfour"))
+    put("io/text/prompts",
+        "json", files(b='{"prompt":"a"}\n{"caption":"b","x":[1]}\n{"text":"c"}\n'))
+    put("io/text/prompts", "folder", files(c="a fox", d='{"text":"c"}'))
+    put("io/text/prompts", "mark", files(a=b"\xef\xbb\xbfone", e="two"))
 
 
 def folders():
     weights = safetensors(dit_tensors())
-    put("wan/inspect", "incomplete", files(
+    put("model/convert/inspect", "incomplete", files(
         a=dumps(INDEX), b=dumps(DIT), e=dumps(VAE), f=dumps(UMT5), h='{"model_max_length":24}',
         i=dumps(UNIPC), j="Sample with 20 steps, 64x64."))
     parts = {name: value for name, value in INDEX.items() if name not in ("vae", "text_encoder",
                                                                           "sample_size")}
-    put("wan/inspect", "pipeline", files(
+    put("model/convert/inspect", "pipeline", files(
         a=dumps(parts), b=dumps(DIT), c=weights, h='{"model_max_length":24}', i=dumps(UNIPC),
         j="Sample with 20 steps, 64x64."))
-    put("wan/inspect", "transformer", files(b=dumps(DIT), c=weights))
-    put("wan/inspect", "experts", files(
+    put("model/convert/inspect", "transformer", files(b=dumps(DIT), c=weights))
+    put("model/convert/inspect", "experts", files(
         a=dumps(dict(parts, boundary_ratio=0.875,
                      transformer_2=["diffusers", "WanTransformer3DModel"])),
         b=dumps(DIT), c=weights, d=dumps(DIT), h="{}", i=dumps(EULER), m=weights))
-    put("wan/parts", "comfyui", files(a=weights, b=weights, c=dumps(DIT), e=dumps(UMT5),
+    put("model/files/parts", "comfyui", files(a=weights, b=weights, c=dumps(DIT), e=dumps(UMT5),
                                       g=dumps(VAE), k=spiece()))
-    put("wan/parts", "original", files(h='{"_class_name":"WanModel"}', i=weights,
+    put("model/files/parts", "original", files(h='{"_class_name":"WanModel"}', i=weights,
                                        j='{"model_max_length":24}', k=spiece()))
     layer = "encoder.block.0.layer."
-    put("wan/parts", "encoder", files(d=safetensors({
+    put("model/files/parts", "encoder", files(d=safetensors({
         "shared.weight": ("F32", [2, 2], bytes(16)),
         "encoder.final_layer_norm.weight": ("F32", [2], bytes(8)),
         layer + "0.layer_norm.weight": ("F32", [2], bytes(8)),
@@ -306,7 +314,7 @@ def folders():
     for style, down, up in (("transformer.blocks.0.attn1.to_q", "lora_A", "lora_B"),
                             ("lora_unet_blocks_0_self_attn_q", "lora_down", "lora_up"),
                             ("diffusion_model.blocks.0.self_attn.q", "lora_down", "lora_up")):
-        put("wan/lora", down + style[:4], files(a=safetensors({
+        put("model/files/lora", down + style[:4], files(a=safetensors({
             style + "." + down + ".weight": ("F32", [1, 4], struct.pack("<4f", 1, 2, 3, 4)),
             style + "." + up + ".weight": ("BF16", [4, 1], b"\x80\x3f" * 4),
             style + ".alpha": ("F32", [], struct.pack("<f", 0.5))}),
@@ -318,47 +326,48 @@ def folders():
                ("F32", shape, bytes(16)) for part, shape in (("A", [1, 4]), ("B", [4, 1]))}
     peft = {"peft_type": "LORA", "r": 1, "lora_alpha": 2, "use_rslora": True, "bias": "none",
             "rank_pattern": {"^blocks.0": 2}, "alpha_pattern": {"attn1.to_q": 4}}
-    put("wan/lora", "peft", files(
+    put("model/files/lora", "peft", files(
         a=safetensors(product, {"lora_adapter_metadata":
                                 dumps({"transformer." + k: v for k, v in peft.items()}).decode()}),
         b=safetensors(product), c=dumps(peft)))
-    put("wan/lora", "kohya_alpha", files(a=safetensors(product, {
+    put("model/files/lora", "kohya_alpha", files(a=safetensors(product, {
         "ss_network_alpha": "2", "ss_network_dim": "1", "ss_network_module": "networks.lora_wan",
         "lora_alpha": "2"}), b=safetensors({"blocks.0.diff_m": ("F32", [1, 6, 4], bytes(96))}),
         c=dumps(peft)))
-    put("wan/convert", "shapes", files(a=weights))
-    put("wan/convert", "config", files(a=weights, b=dumps(DIT)))
-    put("wan/inspect", "component", files(k=dumps(dict(EULER, _class_name="AutoencoderKLWan"))))
-    put("wan/inspect", "file", files(l=weights))
-    put("wan/inspect", "other", files(l=safetensors({"x": ("F32", [1, 2], bytes(8))})))
+    put("model/convert/convert", "shapes", files(a=weights))
+    put("model/convert/convert", "config", files(a=weights, b=dumps(DIT)))
+    put("model/convert/inspect",
+        "component", files(k=dumps(dict(EULER, _class_name="AutoencoderKLWan"))))
+    put("model/convert/inspect", "file", files(l=weights))
+    put("model/convert/inspect", "other", files(l=safetensors({"x": ("F32", [1, 2], bytes(8))})))
     state = {"format": "wandistiller checkpoint 1", "step": 2, "run": {"seed": 3}}
-    put("student/checkpoint", "whole", files(
+    put("train/output/checkpoint", "whole", files(
         a=dumps(state), b=safetensors({"p.x": ("F32", [2], bytes(8))})))
-    put("student/checkpoint", "sums", files(a=dumps(state), b=safetensors({}),
+    put("train/output/checkpoint", "sums", files(a=dumps(state), b=safetensors({}),
                                             c="0" * 32 + "  state.safetensors\n"))
-    put("student/checkpoint", "earlier", files(d=dumps(state)))
+    put("train/output/checkpoint", "earlier", files(d=dumps(state)))
     resumed = {"stream": {"objective": "trajectory", "round": 7, "seed": 3, "trajectories": 4,
                           "trajectory_steps": 4, "prompts": 3, "target_reuse": 4,
                           "replay_targets": 8, "step_samples": 2, "flow_shift": 3.0},
                "seconds": 1.5, "optimizer_steps": 2, "text_tokens": 7, "text_repeat": 18,
                "guidance_scale": 2.0, "teacher_key": "a", "negative_prompt": "",
                "student": {"num_layers": 6, "patch_size": [1, 2, 2]}, "kernels": "generic"}
-    put("distill/trainer_saved", "resumed", dumps(dict(state, run=resumed)))
-    put("distill/trainer_saved", "phase", dumps(dict(state, run=dict(
+    put("train/loop/trainer_saved", "resumed", dumps(dict(state, run=resumed)))
+    put("train/loop/trainer_saved", "phase", dumps(dict(state, run=dict(
         resumed, phase=1, phase_step=1, phase_seconds=0.5))))
-    put("distill/trainer_saved", "other", dumps(dict(state, run=dict(resumed, student=[1]))))
+    put("train/loop/trainer_saved", "other", dumps(dict(state, run=dict(resumed, student=[1]))))
     row = '{"step": %d, "loss": 0.5, "grad_norm": null, "lr": 0.001}\n'
-    put("distill/metrics", "rows", row % 1 + row % 2)
-    put("distill/metrics", "later", row % 40 + row % 41 + row % 42)
-    put("distill/metrics", "cut", row % 1 + row[:20] % 2)
+    put("train/loop/metrics", "rows", row % 1 + row % 2)
+    put("train/loop/metrics", "later", row % 40 + row % 41 + row % 42)
+    put("train/loop/metrics", "cut", row % 1 + row[:20] % 2)
 
 
 # ---- what is neither a model nor a run ----
 
 def surroundings():
-    put("api/rate_cache", "known", dumps({"version": 1, "rates": {
+    put("api/setup/rate_cache", "known", dumps({"version": 1, "rates": {
         "disk": {"per_s": 2.5e9, "measured": 4000000000}, "x": {"per_s": -1, "measured": 0}}}))
-    put("api/rate_cache", "kinds", '{"rates":{"disk":[],"a":{"per_s":"1"}}}')
+    put("api/setup/rate_cache", "kinds", '{"rates":{"disk":[],"a":{"per_s":"1"}}}')
     for name, text in (("cpu", "cpu@compute=3TFLOP/s"), ("size", "24.5GiB"), ("card", "sim:4xh100"),
                        ("speed", "12.5GB/s"), ("cuda", "cuda:0"),
                        ("fp32", "sim:a100@fp32=8TFLOP/s,compute=200TFLOP/s"),
@@ -367,30 +376,30 @@ def surroundings():
         put("dev/device_list", name, text)
     for name, text in (("one", "chord"), ("two", "velocity,chord"),
                        ("shares", "velocity:3,chord:1")):
-        put("distill/phases", name, text)
+        put("train/loop/phases", name, text)
     for name, text in (("sigmas", "1,0.9375,0.8333,0.625"), ("timesteps", "1000,937.5,833.3,625")):
-        put("api/trajectory_sigmas", name, text)
-    put("io/hub", "main", "org/model\n0123abcd\n")
-    put("io/hub", "revision", "org/model@0123abcd\n")
-    put("io/hub", "up", "org/model\n../refs")
+        put("api/setup/trajectory_sigmas", name, text)
+    put("io/file/hub", "main", "org/model\n0123abcd\n")
+    put("io/file/hub", "revision", "org/model@0123abcd\n")
+    put("io/file/hub", "up", "org/model\n../refs")
 
 
 def connections():
     def frame(kind, data):
         return struct.pack("<2I", kind, len(data)) + data
-    put("dist/watch_link", "frames", b"\0" + frame(1, bytes(40)) + frame(4, b"") +
+    put("job/watch/watch_link", "frames", b"\0" + frame(1, bytes(40)) + frame(4, b"") +
         frame(2, b"no memory") + frame(3, b"x"))
-    put("dist/watch_link", "damaged", b"\1" + frame(1, bytes(9)) + frame(5, b"y"))
-    put("dist/watch_link", "long", b"\2" + struct.pack("<2I", 2, 0xffffffff) + bytes(9))
+    put("job/watch/watch_link", "damaged", b"\1" + frame(1, bytes(9)) + frame(5, b"y"))
+    put("job/watch/watch_link", "long", b"\2" + struct.pack("<2I", 2, 0xffffffff) + bytes(9))
 
     def deed(caller, what, rank=0):
         return bytes([rank * 64 | what * 4 | caller])
     connect, say, call, close, leave, wait = range(6)
-    put("dist/watch_connect", "meet", deed(0, connect) + deed(0, call, 2) + deed(0, close) +
+    put("job/watch/watch_connect", "meet", deed(0, connect) + deed(0, call, 2) + deed(0, close) +
         deed(1, connect) + deed(1, call, 1) + deed(1, close))
-    put("dist/watch_connect", "strangers", deed(2, connect) + deed(2, say) + bytes(16) +
+    put("job/watch/watch_connect", "strangers", deed(2, connect) + deed(2, say) + bytes(16) +
         deed(3, connect) + deed(3, call, 3) + deed(0, wait) + deed(3, close) + deed(2, leave))
-    put("dist/watch_connect", "twice", deed(0, connect) + deed(0, call, 1) + deed(1, connect) +
+    put("job/watch/watch_connect", "twice", deed(0, connect) + deed(0, call, 1) + deed(1, connect) +
         deed(1, call, 1) + deed(0, close) + deed(1, close) + deed(1, close))
 
 

@@ -4,8 +4,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "core/parallel.h"
 #include "dev/codec/float8.h"
-#include "dev/cpu/parallel.h"
 
 enum { GRAIN_VALUES = 1 << 15 };
 

@@ -2,9 +2,9 @@
  * threads. */
 #include "testing.h"
 
+#include "core/parallel.h"
 #include "dev/codec/by_row.h"
 #include "dev/codec/codec.h"
-#include "dev/cpu/parallel.h"
 
 #include <float.h>
 

@@ -3,12 +3,12 @@
 
 #include <float.h>
 
+#include "core/parallel.h"
 #include "core/require.h"
 #include "dev/codec/float8.h"
 #include "dev/codec/q4_k.h"
 #include "dev/codec/q4_k_encode.h"
 #include "dev/codec/q8_0.h"
-#include "dev/cpu/parallel.h"
 
 enum { GRAIN_VALUES = 1 << 14 };
 

@@ -2,10 +2,10 @@
  * between two values goes to the nearer one. */
 #include "testing.h"
 
+#include "core/parallel.h"
 #include "dev/codec/codec.h"
 #include "dev/codec/encode.h"
 #include "dev/codec/q4_k_encode.h"
-#include "dev/cpu/parallel.h"
 
 static void float8_of_its_own_values(void **state)
 {

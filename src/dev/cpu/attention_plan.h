@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dev/cpu/parallel.h"
+#include "core/parallel.h"
 
 enum {
     WD_ATTENTION_LANES_MAX = 32,     /* queries that the small algorithm computes together */

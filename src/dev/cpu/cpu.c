@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "dev/cpu/cpu.h"
-#include "dev/cpu/parallel.h"
 #include "dev/host_block.h"
 
 typedef struct cpu_device {

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/parallel.h"
 #include "dev/cpu/cpu.h"
-#include "dev/cpu/parallel.h"
 
 /* Also more threads than the machine has, since divisions for many threads must work everywhere.
  * oneDNN (2.6) divides sums among 12 threads that it does not divide among 13. Light kernels use

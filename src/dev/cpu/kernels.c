@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "core/append.h"
+#include "core/parallel.h"
 #include "core/require.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/onednn.h"
-#include "dev/cpu/parallel.h"
 
 static _Atomic int most = WD_CPU_ISA_COUNT - 1; /* see wd_device_limit_kernels */
 

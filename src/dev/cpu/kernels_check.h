@@ -17,10 +17,10 @@
 #include <string.h>
 
 #include "core/append.h"
+#include "core/parallel.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/kernel_case.h"
 #include "dev/cpu/onednn.h"
-#include "dev/cpu/parallel.h"
 #include "dev/cpu/reference.h"
 
 #ifndef WD_EXECUTORS

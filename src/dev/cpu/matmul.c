@@ -6,9 +6,9 @@
 #include <assert.h>
 
 #include "core/checked.h"
+#include "core/parallel.h"
 #include "dev/cpu/isa/isa.h"
 #include "dev/cpu/onednn.h"
-#include "dev/cpu/parallel.h"
 #include "dev/cpu/winograd_plan.h"
 #include "dev/ops.h"
 

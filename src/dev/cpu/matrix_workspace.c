@@ -1,8 +1,8 @@
 /* The workspace of matrix products, convolutions and attention, for every instruction set. It grows
  * with the number of threads, since each has packed operands of its own. */
+#include "core/parallel.h"
 #include "dev/cpu/attention_plan.h"
 #include "dev/cpu/isa/isa.h"
-#include "dev/cpu/parallel.h"
 #include "dev/cpu/product_plan.h"
 #include "dev/cpu/winograd_plan.h"
 

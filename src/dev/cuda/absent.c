@@ -1,5 +1,5 @@
-/* A build without CUDA: see dev/cuda/cuda.h. */
-#include "dev/cuda/cuda.h"
+/* A build without CUDA: see dev/cuda.h. */
+#include "dev/cuda.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* Cuda devices: opening, closing, what they are like. See dev/cuda/cuda.h and dev/cuda/impl.h. */
-#include "dev/cuda/cuda.h"
+/* Cuda devices: opening, closing, what they are like. See dev/cuda.h and dev/cuda/impl.h. */
+#include "dev/cuda.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "dev/cuda/cuda.h"
+#include "dev/cuda.h"
 #include "dev/cuda/standin/driver.h"
 #include "dev/ops.h"
 

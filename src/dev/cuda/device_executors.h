@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/parallel.h"
 #include "dev/cpu/cpu.h"
-#include "dev/cpu/parallel.h"
 #include "dev/cuda/device_arrays.h"
 #include "dev/cuda/tested_gpu.h"
 

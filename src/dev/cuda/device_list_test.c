@@ -5,7 +5,7 @@
 
 #include "dev/cuda/standin/driver.h"
 #include "dev/device_open.h"
-#include "distill/devices.h"
+#include "train/loop/devices.h"
 
 static void install(int gpus)
 {

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dev/cuda/cuda.h"
+#include "dev/cuda.h"
 #include "dev/cuda/standin/driver.h"
 #include "dev/cuda/standin/nccl.h"
 #include "dev/ops.h"

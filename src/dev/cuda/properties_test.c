@@ -10,7 +10,7 @@
 #include "core/clock.h"
 #include "dev/cuda/impl.h"
 #include "dev/cuda/tested_gpu.h"
-#include "io/json.h"
+#include "io/json/json.h"
 
 enum { ATTRIBUTES = 160, DESCRIPTION_BYTES = 1 << 16 };
 

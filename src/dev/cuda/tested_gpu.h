@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dev/cuda/cuda.h"
+#include "dev/cuda.h"
 #ifdef WD_ON_STANDIN
 #include "dev/cuda/standin/driver.h"
 #endif

@@ -7,8 +7,8 @@
 #define WD_DEV_CPU_ISA_ROWS_H
 
 #include "core/dtype.h"
+#include "core/parallel.h"
 #include "dev/convert.h"
-#include "dev/cpu/parallel.h"
 #include "dev/sum_order.h"
 
 enum {

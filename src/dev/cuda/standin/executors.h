@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/parallel.h"
 #include "core/require.h"
 #include "dev/cpu/cpu.h"
-#include "dev/cpu/parallel.h"
 #include "dev/cuda/standin/blocks.h"
 #include "dev/sum_order.h"
 

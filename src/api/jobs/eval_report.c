@@ -1,0 +1,189 @@
+/* The report of `eval`: see api/jobs/eval_report.h. */
+#include "api/jobs/eval_report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/memory.h"
+
+enum { LEVELS_SHOWN = 20 };
+
+/* "2.77 M" */
+static const char *weights_text(char *out, size_t bytes, int64_t weights)
+{
+    static const char *const unit[] = {"", " k", " M", " B"};
+    double v = (double)weights;
+    int u = 0;
+    while (v >= 1000 && u < 3) v /= 1000, u++;
+    snprintf(out, bytes, "%.3g%s", v, unit[u]);
+    return out;
+}
+
+static const char *side_text(char *out, size_t bytes, const wd_eval_side *side)
+{
+    char weights[32];
+    weights_text(weights, sizeof weights, side->weights);
+    if (side->experts > 1)
+        snprintf(out, bytes, "%" PRId64 " x %s", side->experts, weights);
+    else
+        snprintf(out, bytes, "%s", weights);
+    return out;
+}
+
+static void write_levels(FILE *out, const wd_eval_report *r)
+{
+    const int64_t shown = r->steps < LEVELS_SHOWN ? r->steps : LEVELS_SHOWN;
+    fprintf(out, "\nvelocity error at the teacher's states, by noise level\n"
+                 "  sigma  timestep  error\n");
+    for (int64_t k = 0; k < shown; k++) {
+        const int64_t i = shown == 1 ? 0 : k * (r->steps - 1) / (shown - 1);
+        fprintf(out, "  %.3f  %8.0f  %5.3f\n", (double)r->sigma[i], (double)r->timestep[i],
+                r->velocity_error[i]);
+    }
+    fprintf(out, "  mean             %5.3f +- %.3f\n", r->velocity.value, r->velocity.error);
+}
+
+static bool has_own_steps(const wd_eval_report *r)
+{
+    return r->reference_steps != r->steps;
+}
+
+/* Standard errors are of the means over all pictures. */
+static void write_pictures(FILE *out, const wd_eval_report *r)
+{
+    if (has_own_steps(r)) {
+        fprintf(out,
+                "\npictures, to the teacher's in its %" PRId64 " steps: PSNR %.1f +- %.1f dB, "
+                "correlation %.3f +- %.3f\n",
+                r->reference_steps, r->reference_db.value, r->reference_db.error,
+                r->reference_correlation.value, r->reference_correlation.error);
+        fprintf(out, "to the teacher's in %" PRId64 " step%s, as the student's:\n", r->steps,
+                r->steps == 1 ? "" : "s");
+    } else {
+        fprintf(out, "\n");
+    }
+    fprintf(out, "final latents: relative difference %.3f +- %.3f\n", r->latents.value,
+            r->latents.error);
+    fprintf(out, "pictures: PSNR %.1f +- %.1f dB, correlation %.3f +- %.3f\n", r->psnr_db.value,
+            r->psnr_db.error, r->correlation.value, r->correlation.error);
+    if (r->seeds < 2) return;
+    fprintf(out,
+            "diversity, from seed to seed: student %.3f, teacher in %" PRId64
+            " steps %.3f (%.0f %%)",
+            r->student_diversity, r->reference_steps, r->reference_diversity,
+            100 * r->student_diversity / r->reference_diversity);
+    if (has_own_steps(r))
+        fprintf(out, ", teacher in %" PRId64 " %.3f (%.0f %%)", r->steps, r->diversity,
+                100 * r->student_diversity / r->diversity);
+    fprintf(out, "\n");
+}
+
+/* Velocities are compared at the states of the student's own steps. A student of few steps has
+ * learnt chords of several steps, not these velocities, so that its pictures alone say how good it
+ * is. */
+static void write_agreement(FILE *out, const wd_eval_report *r)
+{
+    fprintf(out, "agreement with the teacher: ");
+    if (has_own_steps(r))
+        fprintf(out, "pictures correlate %.3f with its own in %" PRId64 " steps\n",
+                r->reference_correlation.value, r->reference_steps);
+    else
+        fprintf(out, "%.1f %% of the velocity, pictures correlate %.3f\n",
+                100 * (1 - r->velocity.value), r->correlation.value);
+}
+
+static double seconds(const wd_eval_side *side)
+{
+    return side->paint_s + side->decode_s;
+}
+
+wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
+{
+    const wd_eval_report *r = report;
+    char teacher[64], student[64], *text = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+    if (!file) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
+    fprintf(file,
+            "%" PRId64 " pictures of %" PRId64 "x%" PRId64 "; teacher: %" PRId64
+            " steps, guidance %g, %s; student: %" PRId64
+            " step%s, guidance %g, %s; the same noise, "
+            "%" PRId64 " seed%s\n",
+            r->pictures, r->width, r->height, r->reference_steps, r->teacher.guidance_scale[0],
+            wd_dtype_option_name(r->teacher.dtype), r->steps, r->steps == 1 ? "" : "s",
+            r->student.guidance_scale[0], wd_dtype_option_name(r->student.dtype), r->seeds,
+            r->seeds == 1 ? "" : "s");
+    if (r->quantisation)
+        fprintf(file, "the student is the teacher, its blocks quantised to %s\n", r->quantisation);
+    write_levels(file, r);
+    write_pictures(file, r);
+    fprintf(file, "\nweights: teacher %s, student %s\n",
+            side_text(teacher, sizeof teacher, &r->teacher),
+            side_text(student, sizeof student, &r->student));
+    fprintf(file,
+            "seconds per picture: teacher %.3g, student %.3g (%.1f times as fast; decoding "
+            "%.2g)\n",
+            seconds(&r->teacher), seconds(&r->student), seconds(&r->teacher) / seconds(&r->student),
+            r->student.decode_s);
+    write_agreement(file, r);
+    const bool failed = ferror(file) != 0;
+    const wd_status status = fclose(file) || failed
+                                 ? wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report")
+                                 : wd_copy_text(out, text, err);
+    free(text);
+    return status;
+}
+
+static json_t *side_json(const wd_eval_side *s, double diversity)
+{
+    return json_pack("{s:I, s:I, s:s, s:[f,f], s:f, s:f, s:f}", "weights", (json_int_t)s->weights,
+                     "experts", (json_int_t)s->experts, "dtype", wd_dtype_option_name(s->dtype),
+                     "guidance_scale", s->guidance_scale[0], s->guidance_scale[1],
+                     "seconds_per_picture", seconds(s), "decode_seconds", s->decode_s, "diversity",
+                     diversity);
+}
+
+/* A number that JSON can hold: identical pictures have an infinite PSNR. */
+static json_t *real(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static bool add_figure(json_t *to, const char *name, const char *error_name, wd_eval_figure f)
+{
+    return !json_object_set_new(to, name, real(f.value)) &&
+           !json_object_set_new(to, error_name, real(f.error));
+}
+
+wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
+{
+    const wd_eval_report *r = report;
+    json_t *levels = json_array();
+    for (int64_t i = 0; i < r->steps; i++)
+        json_array_append_new(levels, json_pack("{s:f, s:f, s:o}", "sigma", (double)r->sigma[i],
+                                                "timestep", (double)r->timestep[i],
+                                                "velocity_error", real(r->velocity_error[i])));
+    *out = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "pictures",
+                     (json_int_t)r->pictures, "seeds", (json_int_t)r->seeds, "steps",
+                     (json_int_t)r->steps, "reference_steps", (json_int_t)r->reference_steps,
+                     "height", (json_int_t)r->height, "width", (json_int_t)r->width, "teacher",
+                     side_json(&r->teacher, r->diversity), "student",
+                     side_json(&r->student, r->student_diversity), "levels", levels);
+    if (!*out) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
+    const bool written =
+        (!r->quantisation ||
+         !json_object_set_new(*out, "quantisation", json_string(r->quantisation))) &&
+        add_figure(*out, "velocity_error", "velocity_error_se", r->velocity) &&
+        add_figure(*out, "latents_error", "latents_error_se", r->latents) &&
+        add_figure(*out, "psnr_db", "psnr_db_se", r->psnr_db) &&
+        add_figure(*out, "reference_psnr_db", "reference_psnr_db_se", r->reference_db) &&
+        !json_object_set_new(*out, "reference_diversity", json_real(r->reference_diversity)) &&
+        add_figure(*out, "correlation", "correlation_se", r->correlation) &&
+        add_figure(*out, "reference_correlation", "reference_correlation_se",
+                   r->reference_correlation);
+    if (written) return WD_OK;
+    json_decref(*out);
+    return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
+}

@@ -1,0 +1,395 @@
+/* Options as data: finding, setting, checking and showing them by their tables.
+ *
+ * A line of a table has the offset of its field in the options struct, and its type. Every function
+ * here takes a struct and a line, so a new option needs only a field and a line. All values are
+ * given as text: by the command line, a config file (api/options/config.c) and the defaults of the
+ * tables.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/options/tables.h"
+#include "api/options/teacher_choice.h"
+#include "core/append.h"
+#include "core/error.h"
+
+static wd_option_table table_of(wd_job job)
+{
+    switch (job) {
+    case WD_JOB_TRAIN:
+        return wd_table_train();
+    case WD_JOB_PLAN:
+        return wd_table_plan();
+    case WD_JOB_SAMPLE:
+        return wd_table_sample();
+    case WD_JOB_EVAL:
+        return wd_table_eval();
+    case WD_JOB_INSPECT:
+        return wd_table_inspect();
+    case WD_JOB_CONVERT:
+        return wd_table_convert();
+    case WD_JOB_FORWARD:
+        return wd_table_forward();
+    case WD_JOB_BENCH:
+        return wd_table_bench();
+    case WD_JOB_COMMON:
+        break;
+    }
+    return wd_table_common();
+}
+
+const char *wd_job_name(wd_job job)
+{
+    static const char *const name[] = {
+#define X(job, name, summary) #name,
+        WD_JOB_MAP(X)
+#undef X
+    };
+    return (unsigned)job < WD_JOB_COUNT ? name[job] : "";
+}
+
+const char *wd_job_summary(wd_job job)
+{
+    static const char *const text[] = {
+#define X(job, name, summary) summary,
+        WD_JOB_MAP(X)
+#undef X
+    };
+    return (unsigned)job < WD_JOB_COUNT ? text[job] : "";
+}
+
+const wd_option *wd_options_of(wd_job job, int64_t *count)
+{
+    const wd_option_table table = table_of(job);
+    *count = table.count;
+    return table.option;
+}
+
+size_t wd_options_bytes(wd_job job)
+{
+    return table_of(job).bytes;
+}
+
+/* ---- values ---- */
+
+static wd_status not_usable(wd_err *err, const wd_option *o, const char *value,
+                            const char *expected)
+{
+    return wd_fail(err, WD_INVALID_ARGUMENT, "--%s: expected %s, found \"%s\"", o->name, expected,
+                   value);
+}
+
+static const char *range_text(char *out, size_t bytes, const wd_option *o)
+{
+    const char *what = o->type == WD_OPTION_INT ? "a whole number" : "a number";
+    if (o->max >= WD_INT_MAX)
+        snprintf(out, bytes, "%s of at least %.12g", what, o->min);
+    else
+        snprintf(out, bytes, "%s from %.12g to %.12g", what, o->min, o->max);
+    return out;
+}
+
+/* Writes "a, b or c" into `out`. */
+static const char *choices_text(char *out, size_t bytes, const wd_option *o)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (const char *const *c = o->choices; *c; c++) {
+        const char *between = c == o->choices ? "" : c[1] ? ", " : " or ";
+        used = wd_append_text(out, bytes, used, "%s%s", between, *c);
+    }
+    return out;
+}
+
+/* The choice with this name, as the table has it; NULL: there is none. */
+static const char *choice_of(const wd_option *o, const char *value)
+{
+    const char *const *c = o->choices;
+    while (*c && strcmp(*c, value)) c++;
+    return *c;
+}
+
+/* Other names of dtypes, which are understood wherever they are no choice themselves. */
+static const struct {
+    const char *alias, *choice;
+} dtypes[] = {
+    {"bf16", "bfloat16"}, {"bfloat16", "bf16"}, {"fp16", "float16"},      {"float16", "fp16"},
+    {"fp32", "float32"},  {"fp32", "no"},       {"fp8", "float8_e4m3fn"}, {"float32", "no"},
+};
+
+static wd_status set_choice(const char **field, const wd_option *o, const char *value, wd_err *err)
+{
+    char expected[256];
+    const char *choice = choice_of(o, value);
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && !choice; i++)
+        if (!strcmp(dtypes[i].alias, value)) choice = choice_of(o, dtypes[i].choice);
+    if (!choice) return not_usable(err, o, value, choices_text(expected, sizeof expected, o));
+    *field = choice;
+    return WD_OK;
+}
+
+static wd_status set_int(int64_t *field, const wd_option *o, const char *value, wd_err *err)
+{
+    char *end, expected[128];
+    errno = 0;
+    const long long v = strtoll(value, &end, 10);
+    if (end == value || *end || errno || (double)v < o->min || (double)v > o->max)
+        return not_usable(err, o, value, range_text(expected, sizeof expected, o));
+    *field = v;
+    return WD_OK;
+}
+
+/* strtoull takes "-1" for the largest number. */
+static wd_status set_seed(uint64_t *field, const wd_option *o, const char *value, wd_err *err)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long v = strtoull(value, &end, 10);
+    if (end == value || *end || errno || strchr(value, '-'))
+        return not_usable(err, o, value, "a whole number from 0 to 18446744073709551615");
+    *field = v;
+    return WD_OK;
+}
+
+static wd_status set_float(double *field, const wd_option *o, const char *value, wd_err *err)
+{
+    char *end, expected[128];
+    const double v = strtod(value, &end);
+    if (end == value || *end || !(v >= o->min && v <= o->max))
+        return not_usable(err, o, value, range_text(expected, sizeof expected, o));
+    *field = v;
+    return WD_OK;
+}
+
+static wd_status set_flag(bool *field, const wd_option *o, const char *value, wd_err *err)
+{
+    const bool yes = !strcmp(value, "true") || !strcmp(value, "1");
+    if (!yes && strcmp(value, "false") && strcmp(value, "0"))
+        return not_usable(err, o, value, "true or false");
+    *field = yes;
+    return WD_OK;
+}
+
+wd_status wd_option_set(void *options, const wd_option *option, const char *value, wd_err *err)
+{
+    void *field = (char *)options + option->offset;
+    switch (option->type) {
+    case WD_OPTION_FLAG:
+        return set_flag(field, option, value, err);
+    case WD_OPTION_INT:
+        return set_int(field, option, value, err);
+    case WD_OPTION_SEED:
+        return set_seed(field, option, value, err);
+    case WD_OPTION_FLOAT:
+        return set_float(field, option, value, err);
+    case WD_OPTION_CHOICE:
+        return set_choice(field, option, value, err);
+    case WD_OPTION_TEXT:
+        *(const char **)field = value;
+        return WD_OK;
+    case WD_OPTION_TEXTS:
+        break;
+    }
+    wd_texts *texts = field;
+    if (texts->count == WD_TEXTS_MAX)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--%s: expected at most %d texts, found more; put them into a file, one per "
+                       "line, and give that",
+                       option->name, WD_TEXTS_MAX);
+    texts->item[texts->count++] = value;
+    return WD_OK;
+}
+
+/* The field of the options struct with the struct's size. */
+static size_t *bytes_of(void *options, const wd_option_table *table)
+{
+    return (size_t *)(void *)((char *)options + table->bytes_at);
+}
+
+void wd_options_default(void *options, size_t bytes, wd_job job)
+{
+    const wd_option_table table = table_of(job);
+    memset(options, 0, bytes);
+    if (bytes != table.bytes) return;
+    *bytes_of(options, &table) = bytes;
+    if (job == WD_JOB_PLAN) ((wd_plan_options *)options)->train.bytes = sizeof(wd_train_options);
+    for (int64_t i = 0; i < table.count; i++) {
+        const wd_option *o = &table.option[i];
+        if (*o->default_text) {
+            wd_status status = wd_option_set(options, o, o->default_text, NULL);
+            assert(status == WD_OK);
+            (void)status;
+        } else if (o->type == WD_OPTION_FLOAT) {
+            *(double *)((char *)options + o->offset) = NAN;
+        }
+    }
+}
+
+static bool is_given(const void *field, const wd_option *o)
+{
+    switch (o->type) {
+    case WD_OPTION_FLOAT:
+        return !isnan(*(const double *)field);
+    case WD_OPTION_TEXT:
+    case WD_OPTION_CHOICE:
+        return *(const char *const *)field != NULL;
+    case WD_OPTION_TEXTS:
+        return ((const wd_texts *)field)->count > 0;
+    case WD_OPTION_FLAG:
+    case WD_OPTION_INT:
+    case WD_OPTION_SEED:
+        break;
+    }
+    return true;
+}
+
+/* Writes the number with the fewest digits that are read as the same number. */
+static void float_text(char *out, size_t bytes, double value)
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, bytes, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) break;
+    }
+}
+
+const char *wd_option_text(char *out, size_t out_bytes, const void *options,
+                           const wd_option *option)
+{
+    const void *field = (const char *)options + option->offset;
+    out[0] = 0;
+    if (!is_given(field, option)) return out;
+    switch (option->type) {
+    case WD_OPTION_FLAG:
+        snprintf(out, out_bytes, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case WD_OPTION_INT:
+        snprintf(out, out_bytes, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case WD_OPTION_SEED:
+        snprintf(out, out_bytes, "%llu", (unsigned long long)*(const uint64_t *)field);
+        break;
+    case WD_OPTION_FLOAT:
+        float_text(out, out_bytes, *(const double *)field);
+        break;
+    case WD_OPTION_TEXT:
+    case WD_OPTION_CHOICE:
+        snprintf(out, out_bytes, "%s", *(const char *const *)field);
+        break;
+    case WD_OPTION_TEXTS: {
+        const wd_texts *texts = field;
+        size_t used = 0;
+        for (int64_t i = 0; i < texts->count; i++)
+            used = wd_append_text(out, out_bytes, used, "%s%s", i ? ", " : "", texts->item[i]);
+        break;
+    }
+    }
+    return out;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+bool wd_option_same(const wd_option *option, const void *a, const void *b)
+{
+    const void *x = (const char *)a + option->offset, *y = (const char *)b + option->offset;
+    const wd_texts *list = x, *other = y;
+    bool same = true;
+    switch (option->type) {
+    case WD_OPTION_FLAG:
+        return *(const bool *)x == *(const bool *)y;
+    case WD_OPTION_INT:
+        return *(const int64_t *)x == *(const int64_t *)y;
+    case WD_OPTION_SEED:
+        return *(const uint64_t *)x == *(const uint64_t *)y;
+    case WD_OPTION_FLOAT:
+        return is_given(x, option) ? *(const double *)x == *(const double *)y
+                                   : !is_given(y, option);
+    case WD_OPTION_TEXT:
+    case WD_OPTION_CHOICE:
+        return same_text(*(const char *const *)x, *(const char *const *)y);
+    case WD_OPTION_TEXTS:
+        break;
+    }
+    same = list->count == other->count;
+    for (int64_t i = 0; i < list->count && same; i++)
+        same = same_text(list->item[i], other->item[i]);
+    return same;
+}
+
+/* Checks a value, which may have been put into the struct without wd_option_set. */
+static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
+{
+    char text[64], expected[256];
+    double v = 0;
+    switch (o->type) {
+    case WD_OPTION_INT:
+        v = (double)*(const int64_t *)field;
+        break;
+    case WD_OPTION_FLOAT:
+        v = *(const double *)field;
+        break;
+    case WD_OPTION_CHOICE:
+        if (choice_of(o, *(const char *const *)field)) return WD_OK;
+        return not_usable(err, o, *(const char *const *)field,
+                          choices_text(expected, sizeof expected, o));
+    case WD_OPTION_TEXT: /* an empty path would mean the current folder, or / */
+        if (!(o->flags & WD_OPTION_FILE) || **(const char *const *)field) return WD_OK;
+        return not_usable(err, o, "", "a path");
+    default:
+        return WD_OK;
+    }
+    if (v >= o->min && v <= o->max) return WD_OK;
+    snprintf(text, sizeof text, "%.15g", v);
+    return not_usable(err, o, text, range_text(expected, sizeof expected, o));
+}
+
+/* Refuses a struct of another size: it was built with the header of another version. */
+static wd_status check_bytes(const void *options, const wd_option_table *table, wd_job job,
+                             wd_err *err)
+{
+    size_t found;
+    memcpy(&found, (const char *)options + table->bytes_at, sizeof found);
+    if (found == table->bytes) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "wd_%s_options: expected %zu bytes, found %zu: start from wd_%s_defaults(), and "
+                   "build with the wandistiller.h of this library, version %s",
+                   wd_job_name(job), table->bytes, found, wd_job_name(job), wd_version());
+}
+
+static bool names_part(const void *options, const wd_option_table *table)
+{
+    for (int64_t i = 0; i < table->count; i++) {
+        const wd_option *o = &table->option[i];
+        if (o->flags & WD_OPTION_PART && is_given((const char *)options + o->offset, o))
+            return true;
+    }
+    return false;
+}
+
+wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
+{
+    const wd_option_table table = table_of(job);
+    WD_TRY(check_bytes(options, &table, job, err));
+    for (int64_t i = 0; i < table.count; i++) {
+        const wd_option *o = &table.option[i];
+        const void *field = (const char *)options + o->offset;
+        if (is_given(field, o))
+            WD_TRY(check_value(field, o, err));
+        else if (o->flags & WD_OPTION_REQUIRED &&
+                 !(o->flags & WD_OPTION_OR_PARTS && names_part(options, &table)))
+            return wd_fail(err, WD_INVALID_ARGUMENT, "%s needs --%s: %s", wd_job_name(job), o->name,
+                           o->help);
+        else if (*o->default_text)
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--%s: expected a value, such as its default %s, found none", o->name,
+                           o->default_text);
+    }
+    if (job != WD_JOB_TRAIN && job != WD_JOB_PLAN) return WD_OK;
+    return wd_teacher_choice_check(options, "teacher_device_strategy", err);
+}

@@ -1,0 +1,321 @@
+/* The options of `train`. */
+#include <stddef.h>
+
+#include "api/options/tables.h"
+#include "model/sampling/schedule.h"
+#include "teacher/plan/strategy.h"
+
+#define OPTIONS wd_train_options
+
+static const char *const strategies[] = {
+#define X(name, what) #name,
+    WD_STRATEGY_MAP(X)
+#undef X
+        NULL,
+};
+
+/* A flag of the Python version that chose a strategy. */
+#define STRATEGY_ALIAS(name_, strategy)                                                            \
+    .name = name_, .type = WD_OPTION_CHOICE, .choices = strategies, .default_text = "",            \
+    .offset = offsetof(OPTIONS, teacher_device_strategy), .bare = strategy, .group = "Teacher",    \
+    .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,                                            \
+    .help = "Short for --teacher_device_strategy " strategy
+
+static const wd_option table[] = {
+    {WD_TEXT_LINE(teacher_path, "", "PATH"), .group = "Teacher",
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_OR_PARTS | WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .help = "Diffusers Wan pipeline folder, or a Hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers "
+             "that lies in the local Hub cache; or ComfyUI's models folder, or one of Wan's "
+             "original release. Not needed where --transformer and the like name single files"},
+    WD_PART_LINES("Teacher", WD_OPTION_STUDENT),
+    WD_TOKENIZER_LINE("Teacher", WD_OPTION_STUDENT),
+    WD_PRESET_LINE("Teacher", WD_OPTION_STUDENT),
+    WD_LORA_LINES("Teacher", WD_OPTION_STUDENT),
+    WD_UNKNOWN_LINE("Teacher", WD_OPTION_STUDENT),
+    {WD_CHOICE_LINE(teacher_dtype, "", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8"),
+     .group = "Teacher", .flags = WD_OPTION_STUDENT,
+     .help = "dtype of the teacher's weights in memory; it computes in float32 with float32, else "
+             "in bfloat16. float16 rounds weights to bfloat16, and is the same as that. "
+             "float8_e4m3fn and int8 quantise the matrices of its blocks, with a scale for each "
+             "row, and keep the rest in bfloat16: the quantised weights are written to --cache_dir "
+             "once (docs/models.md). bf16, fp16, fp32 and fp8 are understood, too. Default: "
+             "bfloat16 on GPUs, float32 where the processor is the only device"},
+    {WD_FIELD(teacher_device_strategy), .type = WD_OPTION_CHOICE, .default_text = "",
+     .choices = strategies, .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
+     .help =
+         "Where the teacher's weights are kept, and which device computes (docs/strategies.md); "
+         "default: auto, the fastest strategy that fits. Never changes the student, except cpu "
+         "beside GPUs"},
+    {WD_TEXT_LINE(teacher_device_map, "", "FILE"), .group = "Teacher",
+     .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
+     .help = "JSON file with the placement of custom: names of components and blocks, each with a "
+             "device, cpu or disk"},
+    {WD_INT_LINE(teacher_rank, "-1", -1, 1024), .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "The device, or the rank if there are several, that has the teacher under gpu0; -1: "
+             "the first. Without a strategy it means gpu0"},
+    {WD_INT_LINE(teacher_prefetch, "1", 1, 7), .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
+     .help =
+         "Number of blocks that offload and disk fetch ahead of use. Never changes the student"},
+    {WD_INT_LINE(teacher_window, "0", 0, 1e6), .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Trajectories advanced per pass over the teacher's weights, those of all ranks "
+             "together; 0: chosen. Never changes the student"},
+    {WD_INT_LINE(teacher_micro_batch, "0", 0, 1e6), .group = "Teacher",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help = "States that go through a block of the teacher together; 0: chosen. Never changes the "
+             "student"},
+
+    {WD_TEXT_LINE(student_config, "", "FILE"), .group = "Student",
+     .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .help = "JSON file with the sizes of the student; default: half the teacher's depth, and its "
+             "width, but at most 1536"},
+    {WD_TEXT_LINE(init_student, "", "DIR"), .group = "Student",
+     .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .help = "Folder of an earlier student from which training starts instead of the teacher's "
+             "blocks. Without STUDENT_CONFIG the new student has its sizes"},
+    {WD_CHOICE_LINE(mixed_precision, "", "no", "bf16", "fp16"), .bare = "bf16", .group = "Student",
+     .flags = WD_OPTION_STUDENT,
+     .help =
+         "What the student computes in while it trains; its weights are kept in fp32, too. no: "
+         "fp32, which GPUs compute without TF32. fp16 computes in bf16, which has the range of "
+         "fp32: no loss needs to be scaled. Default: bf16 on GPUs, no where the processor is the "
+         "only device"},
+    {WD_FLAG_LINE(gradient_checkpointing), .group = "Student", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Save only the blocks' inputs and compute other activations again: less memory, more "
+             "time"},
+
+    {WD_TEXT_LINE(data_path, "", "PATH"), .group = "Prompts",
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .help = "Prompts: a text file with one per line, a .jsonl file, or a folder: its prompts.txt, "
+             "else "
+             "its metadata.jsonl, else its .txt files, each of them one caption"},
+    {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Prompts", .flags = WD_OPTION_STUDENT,
+     .help = "Prompt from which guidance leads away; default: for published Wan models their "
+             "authors' text without the words against still pictures, else an empty one"},
+    {WD_INT_LINE(height, "0", 0, 16384), .group = "Prompts", .flags = WD_OPTION_STUDENT,
+     .help = "Pixels; 0: the student configuration's, else the teacher's"},
+    {WD_INT_LINE(width, "0", 0, 16384), .group = "Prompts", .flags = WD_OPTION_STUDENT,
+     .help = "Pixels; 0: the student configuration's, else the teacher's"},
+    {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Prompts", .flags = WD_OPTION_STUDENT,
+     .help = "Text tokens; 0: the student configuration's, else the smaller of 512 and the "
+             "tokenizer's maximum"},
+    {WD_TEXT_LINE(cache_dir, "", "DIR"), .group = "Prompts",
+     .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
+     .help = "Folder in which prompt embeddings are kept between runs; default: OUTPUT_DIR/cache"},
+
+    {WD_INT_LINE(trajectories, "64", 1, 65536), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Number of the teacher's trajectories that advance at the same time, staggered"},
+    {WD_INT_LINE(trajectory_steps, "16", 1, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Steps of a trajectory from noise to picture"},
+    {WD_INT_LINE(student_steps, "0", 0, WD_SCHEDULE_FEW_STEPS_MAX), .group = "Objective",
+     .flags = WD_OPTION_STUDENT,
+     .help = "Number of sampling steps that the student is made for: in each it learns to do "
+             "TRAJECTORY_STEPS / STUDENT_STEPS steps of the teacher, so it must divide "
+             "TRAJECTORY_STEPS (but see CHORDS); 0: it learns the teacher's velocities, and is "
+             "sampled in as many steps as the teacher"},
+    {WD_INT_LINE(chords, "0", 0, WD_SCHEDULE_FEW_STEPS_MAX), .group = "Objective",
+     .flags = WD_OPTION_STUDENT,
+     .help = "Number of straight pieces of a trajectory, along each of which the student makes "
+             "STUDENT_STEPS / CHORDS steps; 0: STUDENT_STEPS. A student of 20 steps learns more "
+             "from 4 chords than from 20, and can be sampled in 4 steps, too"},
+    {WD_TEXT_LINE(trajectory_sigmas, "", "LIST"), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Noise levels at which the teacher is asked, from 1 down, or timesteps, from 1000: "
+             "1,0.9375,0.8333,0.625 for a teacher that is made for these four. Needs "
+             "STUDENT_STEPS, and takes the place of TRAJECTORY_STEPS; FLOW_SHIFT follows from it"},
+    {WD_TEXT_LINE(recipe, "", "NAMES"), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "What the student learns: velocity, chord (the few steps that STUDENT_STEPS asks "
+             "for), or velocity,chord, one after the other. velocity:3,chord:2 gives each a share "
+             "of the steps, or of the time; default: chord with STUDENT_STEPS, else velocity"},
+    {WD_FLOAT_LINE(on_policy_share, "", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Share of the trajectories whose blocks begin where the student's own steps lead, as "
+             "they do when it is sampled; the teacher goes on from there. Needs STUDENT_STEPS of 2 "
+             "and more, and so many CHORDS where they are given. Default: 1 where that is so, else "
+             "0"},
+    {WD_FLOAT_LINE(on_policy_end, "1", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "ON_POLICY_SHARE has an effect until this share of the training on chords is over. "
+             "With less than 1 pictures of one prompt differ more (docs/recipe.md)"},
+    {WD_INT_LINE(on_policy_every, "25", 1, 1e6), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Optimiser steps after which the weights are copied with which the student makes the "
+             "steps of ON_POLICY_SHARE"},
+    {WD_FLOAT_LINE(diversity_gain, "0", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "With more than 0 pictures of one prompt differ more, for a little less exact ones: "
+             "in a long training try 0.35 (docs/which-recipe.md). Needs STUDENT_STEPS; twice the "
+             "steps of a trajectory must divide TRAJECTORIES"},
+    {WD_INT_LINE(target_reuse, "0", 0, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help =
+         "How often the student trains on each target, on average: a velocity of the teacher, "
+         "or a chord, which STUDENT_STEPS asks for; 0: 2 for a velocity, and 2 N for a chord that "
+         "is made of N velocities"},
+    {WD_INT_LINE(target_replay, "0", 0, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help =
+         "Number of latest targets from which repeated ones are drawn; 0: as many as 512 MiB "
+         "hold, at least 1024 and at most 8192. With a TARGET_REUSE of 1 none is repeated, and 1 "
+         "takes least memory"},
+    {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Guidance of the training targets, so that the student needs none; default: that of "
+             "the teacher's authors, 5, for Wan2.2-A14B 4 and 3"},
+    {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help =
+         "Guidance of the low-noise expert's targets; default: GUIDANCE_SCALE if that is given"},
+    {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "How far noise levels are shifted towards noise; default: the teacher's scheduler's"},
+
+    {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "Samples of a micro-batch; 0: as many as have 512 image tokens, at least 2"},
+    {WD_INT_LINE(gradient_accumulation_steps, "1", 1, 65536), .group = "Training",
+     .flags = WD_OPTION_STUDENT, .help = "Micro-batches of an optimiser step, of each rank"},
+    {WD_FLAG_LINE(deterministic_reduce), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "Add gradients in the order of the micro-batches, which gives the same bits for any "
+             "number of ranks with the same samples per step"},
+    {WD_FLAG_LINE(shard_optimizer), .group = "Training", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Each rank keeps only its share of the optimiser's moments, the EMA and, in bf16, the "
+             "master weights: the same student with less memory (ZeRO-1)"},
+    {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "End after this number of passes over the prompts; 0: no such limit. The first limit "
+             "reached ends the run; without any it is 10 epochs"},
+    {WD_INT_LINE(num_steps, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "End after this number of optimiser steps; 0: no such limit"},
+    {WD_FLOAT_LINE(max_minutes, "0", 0, 1e9), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "End after this number of minutes of training; 0: no such limit"},
+    {WD_FLOAT_LINE(lr, "", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "Highest learning rate; default: 0.24 over the student's width (1.6e-4 at 1536)"},
+    {WD_CHOICE_LINE(lr_schedule, "cosine", "cosine", "constant"), .group = "Training",
+     .flags = WD_OPTION_STUDENT,
+     .help = "How the learning rate falls after the warm-up: by steps, or by time if only "
+             "MAX_MINUTES ends the run"},
+    {WD_INT_LINE(warmup_steps, "50", 0, WD_INT_MAX), .group = "Training",
+     .flags = WD_OPTION_STUDENT, .help = "Steps over which the learning rate rises"},
+    {WD_FLOAT_LINE(min_lr_ratio, "0.03", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "The last learning rate over the highest one"},
+    {WD_CHOICE_LINE(optimizer, "adamw", "adamw", "ademamix"), .group = "Training",
+     .flags = WD_OPTION_STUDENT,
+     .help = "ademamix trains students of few sampling steps faster, in runs of 3,000 steps and "
+             "more: it is AdamW with a second, slow moving average of the gradients, and takes 4 "
+             "more bytes for each of the student's weights"},
+    {WD_FLOAT_LINE(ademamix_alpha, "5", 0, 100), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "AdEMAMix's weight of the slow average at the end of the run, or of each phase of "
+             "RECIPE; it begins at 0"},
+    {WD_FLOAT_LINE(ademamix_beta3, "0.999", 0, 0.9999999), .group = "Training",
+     .flags = WD_OPTION_STUDENT,
+     .help = "Decay of AdEMAMix's slow average at the same time; it begins at ADAM_BETA1. 0.999 "
+             "averages over 1,000 steps, which should be a small part of the run"},
+    {WD_FLOAT_LINE(weight_decay, "0", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "Decoupled weight decay of both optimisers"},
+    {WD_FLOAT_LINE(adam_beta1, "0.9", 0, 0.999999), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "Decay of the first moment, the average of the gradients"},
+    {WD_FLOAT_LINE(adam_beta2, "0.99", 0, 0.9999999), .group = "Training",
+     .flags = WD_OPTION_STUDENT, .help = "Decay of the second moment, that of their squares"},
+    {WD_FLOAT_LINE(adam_eps, "1e-8", 1e-20, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "Epsilon, which is added to the second moment's root"},
+    {WD_FLOAT_LINE(max_grad_norm, "1", 0, 1e9), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "Norm to which gradients are clipped; 0: no clipping"},
+    {WD_FLOAT_LINE(ema_decay, "0.999", 0, 0.9999999), .group = "Training",
+     .flags = WD_OPTION_STUDENT,
+     .help = "Decay of the moving average of the weights, which the written student has; 0: the "
+             "latest weights"},
+    {WD_SEED_LINE(seed, "0"), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "Seed of all random numbers; the same seed and options give the same student, bit for "
+             "bit"},
+
+    {WD_TEXT_LINE(output_dir, "./outputs", "DIR"), .group = "Output",
+     .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
+     .help = "Folder for the student's pipeline, metrics, checkpoints and samples"},
+    {WD_TEXT_LINE(resume, "", "PATH|auto"), .bare = "auto", .group = "Output",
+     .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .help = "Continue from a checkpoint's folder; auto: from the latest in OUTPUT_DIR, or from "
+             "the start if there is none"},
+    {WD_INT_LINE(checkpoint_interval, "0", 0, WD_INT_MAX), .group = "Output",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help =
+         "Steps between checkpoints; 0: one every 15 minutes. The last one is written at the end"},
+    {WD_INT_LINE(keep_checkpoints, "2", 1, 1e6), .group = "Output", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Number of checkpoints that are kept"},
+    {.name = "export",
+     .offset = offsetof(OPTIONS, export_to),
+     .type = WD_OPTION_TEXT,
+     .default_text = "",
+     .metavar = "FORMS",
+     .group = "Output",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help =
+         "Write the student at the end also as comfyui (comfyui/student.safetensors in bfloat16), "
+         "as gguf (gguf/student-Q8_0.gguf), or as comfyui,gguf, each with the workflow "
+         "student.json for ComfyUI"},
+    {WD_CHOICE_LINE(save_samples, "auto", "auto", "true", "false"), .bare = "true",
+     .group = "Output", .flags = WD_OPTION_STUDENT,
+     .help = "Draw sample sheets, with the teacher's pictures above the student's; auto: if "
+             "drawing one takes less than a tenth of the time between two"},
+    {WD_FIELD(sample_prompts), .type = WD_OPTION_TEXTS, .default_text = "", .metavar = "TEXT",
+     .group = "Output", .flags = WD_OPTION_STUDENT,
+     .help =
+         "Prompts of the sample sheets, or one file of prompts; default: the first of the data"},
+    {WD_INT_LINE(sample_interval, "0", 0, WD_INT_MAX), .group = "Output",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Steps between sheets; 0: ten sheets in the run, or one at its end if only "
+             "MAX_MINUTES ends it"},
+    {WD_INT_LINE(sample_steps, "20", 1, 1000), .group = "Output", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Sampling steps of the sheets"},
+    {WD_TEXT_LINE(sample_dir, "", "DIR"), .group = "Output",
+     .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
+     .help = "Folder for sample sheets; default: OUTPUT_DIR/samples"},
+
+    {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Devices to compute on, the student on the first: auto (all GPUs, else the "
+             "processor), cpu, GPUs by number, cuda:0, cuda:0,1, cuda:4-7 (docs/gpu.md), or "
+             "simulated ones, sim:4x24GiB@link=25GB/s,compute=80TFLOP/s, or cards by name, "
+             "sim:4xrtx4090, sim:h100 (docs/strategies.md). compute= is the speed of all products, "
+             "unless fp32=20TFLOP/s gives that of those in fp32. To plan for another machine, "
+             "cpu=3TFLOP/s after the @, or cpu@compute=3TFLOP/s, gives the speed of its processor, "
+             "and memory=80GB/s that of messages between its ranks"},
+    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Memory of a host that all its ranks together may use, such as 60GiB; default: the "
+             "free memory"},
+    {WD_TEXT_LINE(network_bandwidth, "12.5GB/s", "SPEED"), .group = "Machine",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Speed of messages from a host to others, which plans of many ranks assume"},
+    {WD_FLAG_LINE(measure_rates), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Measure this machine's speeds again, even if an earlier run has"},
+    {WD_FLAG_LINE(profile_memory), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Report at the end planned and measured memory of each device, and the bytes that "
+             "ranks have sent"},
+    {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Threads; 0: all cores. Never changes the student"},
+    {WD_INT_LINE(stop_at_step, "0", 0, WD_INT_MAX), .group = "Machine", .flags = WD_OPTION_STUDENT,
+     .help = "End after this step as Ctrl-C does, to resume later; 0: never"},
+
+    {WD_FLAG_LINE(distributed), .group = "Ranks", .flags = WD_OPTION_STUDENT,
+     .help = "This process is one of several, started by mpirun or srun, that train one student "
+             "(docs/ranks.md)"},
+    {WD_INT_LINE(nproc_per_node, "0", 0, 1024), .group = "Ranks", .flags = WD_OPTION_STUDENT,
+     .help = "Start this number of ranks on this machine by mpirun, with --distributed"},
+    {WD_FLAG_LINE(multi_gpu), .group = "Ranks", .flags = WD_OPTION_STUDENT,
+     .help = "Start one rank for each of DEVICES on this machine by mpirun, with --distributed"},
+    {WD_INT_LINE(local_rank, "-1", -1, WD_INT_MAX), .group = "Ranks",
+     .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,
+     .help = "Not needed: ranks know where they are"},
+    {WD_FLOAT_LINE(step_timeout, "0", 0, 1e9), .group = "Ranks", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Seconds that a step may take before ranks that wait for one another end the job; 0: "
+             "ten times the predicted time of a step and a sweep, and a minute"},
+    {WD_CHOICE_LINE(nccl, "auto", "auto", "on", "off"), .group = "Ranks",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Whether ranks on different GPUs exchange gradients by NCCL: auto, if all of them "
+             "can; on, it is an error if they cannot; off, never. Never changes the student"},
+
+    {STRATEGY_ALIAS("teacher_on_cpu", "cpu")},
+    {STRATEGY_ALIAS("balance_teacher", "balanced")},
+    {STRATEGY_ALIAS("balanced_teacher", "balanced")},
+    {STRATEGY_ALIAS("sequential_teacher", "sequential")},
+    {STRATEGY_ALIAS("sequential", "sequential")},
+    {STRATEGY_ALIAS("share_teacher", "offload")},
+    {WD_TEXT_LINE(offload_folder, "", "DIR"), .group = "Machine",
+     .flags = WD_OPTION_LEGACY | WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
+     .help = "Not needed: disk reads the checkpoint's own files"},
+    {WD_INT_LINE(num_workers, "0", 0, WD_INT_MAX), .group = "Machine",
+     .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,
+     .help = "Not needed: prompts are read once, at the start"},
+};
+
+wd_option_table wd_table_train(void)
+{
+    return (wd_option_table){table, sizeof table / sizeof *table, sizeof(OPTIONS),
+                             offsetof(OPTIONS, bytes)};
+}

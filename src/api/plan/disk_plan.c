@@ -1,0 +1,329 @@
+/* The disk space of a run, counted and compared: see api/plan/disk_plan.h. api/plan/disk_text.c
+ * shows it. */
+#include "api/plan/disk_plan.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "api/setup/memory_report.h"
+#include "core/log.h"
+#include "model/text_cache/text_cache.h"
+#include "train/output/checkpoint_list.h"
+#include "train/output/export.h"
+
+/* A run that leaves less than this share of what it writes free is warned of. */
+static const double SHARE_LEFT = 0.1;
+
+/* Checkpoints that are written by time are counted for a run that takes so many times as long as is
+ * predicted. */
+static const double SLOWER = 1.5;
+
+/* ---- items ---- */
+
+/* Sets the item's file system, that of `path`. There are no more than WD_DISKS_MAX, since there are
+ * only so many folders: output, checkpoints, sheets and cache. */
+static wd_status find_disk(wd_disk_item *item, wd_disk_plan *p, const char *path, wd_err *err)
+{
+    wd_disk_space space;
+    WD_TRY(wd_disk_space_of(&space, path, err));
+    int i = 0;
+    while (i < p->disks && p->disk[i].space.device != space.device) i++;
+    if (i == p->disks) p->disk[p->disks++] = (wd_disk){.space = space};
+    item->disk = i;
+    return WD_OK;
+}
+
+/* Adds an item like `like`, unless it is empty. */
+__attribute__((format(printf, 4, 5))) static void add(wd_disk_plan *p, wd_disk_item like,
+                                                      uint64_t bytes, const char *name, ...)
+{
+    va_list list;
+    if (!bytes || p->items == WD_DISK_ITEMS_MAX) return;
+    like.bytes = bytes;
+    va_start(list, name);
+    vsnprintf(like.name, sizeof like.name, name, list);
+    va_end(list);
+    p->item[p->items++] = like;
+}
+
+/* *bytes = at most those of the quantised weights of a preset, which has no files to look at. */
+static wd_status preset_bytes(uint64_t *bytes, const wd_pipeline *teacher, wd_err *err)
+{
+    wd_tensor_table table;
+    WD_TRY(wd_dit_table_open(&table, &teacher->dit, err));
+    *bytes = 0;
+    for (int64_t i = 0; i < table.count; i++) {
+        const wd_tensor_spec *spec = &table.spec[i];
+        uint64_t count = 1;
+        for (int k = 0; k < spec->ndim; k++) count *= (uint64_t)spec->dim[k];
+        if (wd_overlay_quantises(spec, WD_BF16, teacher->overlay.quantised))
+            *bytes += count + (uint64_t)spec->dim[0] * sizeof(float); /* and a scale for each row */
+    }
+    wd_dit_table_close(&table);
+    *bytes *= (uint64_t)wd_teacher_experts(teacher);
+    return WD_OK;
+}
+
+static wd_status add_cache(wd_disk_plan *p, const wd_train_plan *plan, const wd_train_setup *s,
+                           wd_err *err)
+{
+    wd_disk_item item = {.folder = WD_DISK_CACHE};
+    const bool quantises = s->teacher.overlay.quantised != WD_F32;
+    WD_TRY(find_disk(&item, p, s->cache_dir, err));
+    add(p, item, plan->merged_bytes, "%s weights of the teacher",
+        quantises ? "quantised" : "merged");
+    item.is_bound = true;
+    if (quantises && !*s->teacher.path) {
+        uint64_t bytes;
+        WD_TRY(preset_bytes(&bytes, &s->teacher, err));
+        add(p, item, bytes, "quantised weights of the teacher");
+    }
+    if (s->embeds.cache)
+        add(p, item, wd_text_cache_bytes_to_write(s->embeds.cache), "prompt embeddings");
+    return WD_OK;
+}
+
+/* ---- checkpoints ---- */
+
+/* The steps that the checkpoint has made from which the run goes on. */
+static double steps_done(const wd_train_setup *s)
+{
+    return s->first_step ? (double)s->first_step - 1 : 0;
+}
+
+/* The steps that the run still makes, by steps or by time; INFINITY: nobody knows. */
+static double steps_to_come(const wd_train_plan *plan, const wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    const double by_time =
+        o->max_minutes > 0 ? 60 * o->max_minutes / plan->chosen.step_seconds : INFINITY;
+    const double by_steps = o->num_steps ? fmax(0, (double)o->num_steps - steps_done(s)) : INFINITY;
+    return fmin(by_time, by_steps);
+}
+
+/* How many checkpoints the run writes at most, the one at its end included. */
+static double checkpoints_to_come(const wd_train_plan *plan, const wd_train_setup *s)
+{
+    const double steps = steps_to_come(plan, s), begin = steps_done(s), end = begin + steps;
+    const wd_trainer_options *t = &s->trainer;
+    const double each = (double)t->checkpoint_interval;
+    const double limit_s = s->options.max_minutes > 0 ? 60 * s->options.max_minutes : INFINITY;
+    if (s->first_step && !(steps > 0)) return 0; /* only the student is written */
+    if (t->checkpoint_interval) return ceil(end / each) - floor(begin / each);
+    return floor(fmin(SLOWER * steps * plan->chosen.step_seconds, limit_s) / t->checkpoint_s) + 1;
+}
+
+static wd_status add_checkpoints(wd_disk_plan *p, const wd_train_plan *plan,
+                                 const wd_train_setup *s, wd_err *err)
+{
+    int there = 0;
+    wd_disk_item item = {.folder = WD_DISK_OUTPUT};
+    const char *negative = s->trainer.negative_prompt;
+    const double keep = s->trainer.keep_checkpoints;
+    p->checkpoint = plan->without_teacher[0].checkpoint;
+    p->checkpoint_bytes =
+        p->checkpoint.file + WD_CHECKPOINT_REST_BYTES + 6 * (negative ? strlen(negative) : 0);
+    WD_TRY(find_disk(&item, p, s->checkpoints, err));
+    if (s->first_step) WD_TRY(wd_checkpoint_list_count(&there, s->checkpoints, s->first_step, err));
+    const double come = checkpoints_to_come(plan, s), all = there + come;
+    const double sure = there + (s->trainer.checkpoint_interval ? come : fmin(1, come));
+    const double kept = fmin(keep, all), most = fmin(keep + 1, all);
+    const double known = fmax(there, fmin(kept, sure));
+    p->kept = (int)kept;
+    if (known > there)
+        add(p, item, (uint64_t)(known - there) * p->checkpoint_bytes,
+            "checkpoints: %d kept, %d there already", (int)known, there);
+    item.is_bound = !s->trainer.checkpoint_interval;
+    if (kept > known)
+        add(p, item, (uint64_t)(kept - known) * p->checkpoint_bytes,
+            "more of them, written by time: %d", (int)(kept - known));
+    item.phase = WD_DISK_WHILE_SAVING;
+    if (most > kept && most > there)
+        add(p, item, p->checkpoint_bytes, "one more, before the oldest is removed");
+    return WD_OK;
+}
+
+/* ---- the student, and what shows how it does ---- */
+
+/* What is known of the `parts` bytes of text encoder, VAE and tokenizer. Those of single files are
+ * converted: of quantised ones more is written than they have, at most `parts`. */
+static uint64_t sure_bytes(uint64_t parts, const wd_pipeline *teacher)
+{
+    static const wd_component taken[] = {WD_COMPONENT_TEXT_ENCODER, WD_COMPONENT_VAE,
+                                         WD_COMPONENT_TOKENIZER};
+    uint64_t bytes = 0;
+    bool any = false;
+    for (int i = 0; i < 3; i++) {
+        struct stat file;
+        const char *path = teacher->part[taken[i]];
+        if (!*path) continue;
+        any = true;
+        if (!stat(path, &file) && S_ISREG(file.st_mode)) bytes += (uint64_t)file.st_size;
+    }
+    return any && bytes < parts ? bytes : parts;
+}
+
+static wd_status add_student(wd_disk_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    wd_disk_item item = {.folder = WD_DISK_OUTPUT, .phase = WD_DISK_AT_THE_END};
+    uint64_t weights, forms, parts = 0;
+    const wd_dit_config *student = &s->trainer.machine.student;
+    WD_TRY(find_disk(&item, p, s->options.output_dir, err));
+    WD_TRY(wd_export_weights_size(&weights, student, &s->trainer.export, err));
+    WD_TRY(wd_student_forms_size(&forms, &s->forms, student, err));
+    /* what is missing, train has refused by now, and a plan needs no more than a transformer */
+    const wd_status found = wd_components_size(&parts, &s->teacher, s->trainer.export.components,
+                                               p->disk[item.disk].space.device, NULL);
+    if (found == WD_OUT_OF_MEMORY) return wd_fail(err, found, "no memory to plan the disk");
+    const uint64_t sure = sure_bytes(parts, &s->teacher);
+    add(p, item, weights, "student's weights");
+    add(p, item, sure, "its text encoder, VAE and tokenizer");
+    item.is_bound = true;
+    add(p, item, parts - sure + WD_EXPORT_REST_BYTES, "its other files");
+    add(p, item, forms, "--export %.40s", s->options.export_to ? s->options.export_to : "");
+    return WD_OK;
+}
+
+/* A sheet in RGB without any compression: two rows of pictures with their labels. */
+static double sheet_bytes(const wd_train_setup *s)
+{
+    enum { LABEL = 96, TITLE = 160, SMALL = 128 }; /* pixels; of smaller pictures this at least */
+    const double width = fmax(2 * SMALL, (double)s->options.width) + LABEL;
+    const double height = fmax(2 * SMALL, (double)s->options.height) + LABEL;
+    return 3 * ((double)s->trainer.samples.count * width + TITLE) * (2 * height + TITLE);
+}
+
+static wd_status add_records(wd_disk_plan *p, const wd_train_plan *plan, const wd_train_setup *s,
+                             wd_err *err)
+{
+    enum { ROW_BYTES = 1024, RUN_BYTES = 64 << 10 }; /* of a step in metrics and event file */
+    static const double STEPS_MAX = 1e9;
+    wd_disk_item item = {.folder = WD_DISK_SHEETS, .is_bound = true};
+    const int64_t interval = s->trainer.sample_interval;
+    const double steps = fmin(SLOWER * steps_to_come(plan, s), STEPS_MAX);
+    const double sheets = 1 + (interval ? floor(steps / (double)interval) : 0);
+    WD_TRY(find_disk(&item, p, s->sample_dir, err));
+    if (s->trainer.samples.count)
+        add(p, item, (uint64_t)(sheets * sheet_bytes(s)), "sample sheets");
+    item.folder = WD_DISK_OUTPUT;
+    WD_TRY(find_disk(&item, p, s->options.output_dir, err));
+    if (steps < STEPS_MAX)
+        add(p, item, (uint64_t)steps * ROW_BYTES + RUN_BYTES, "metrics, run.json");
+    return WD_OK;
+}
+
+/* ---- sums ---- */
+
+/* What is on the disk at the same time. */
+static uint64_t sum(const wd_disk_plan *p, int disk, bool with_bounds)
+{
+    uint64_t bytes[WD_DISK_AT_THE_END + 1] = {0};
+    for (int i = 0; i < p->items; i++)
+        if (p->item[i].disk == disk && (with_bounds || !p->item[i].is_bound))
+            bytes[p->item[i].phase] += p->item[i].bytes;
+    const uint64_t saving = bytes[WD_DISK_WHILE_SAVING], end = bytes[WD_DISK_AT_THE_END];
+    return bytes[WD_DISK_TO_THE_END] + (saving > end ? saving : end);
+}
+
+wd_status wd_disk_plan_make(wd_disk_plan *out, const wd_train_plan *plan, const wd_train_setup *s,
+                            wd_err *err)
+{
+    const wd_comm *comm = s->comm;
+    *out = (wd_disk_plan){0};
+    if (comm && comm->host_rank) return WD_OK;
+    if (!comm || !comm->rank) {
+        WD_TRY(add_checkpoints(out, plan, s, err));
+        WD_TRY(add_student(out, s, err));
+        WD_TRY(add_records(out, plan, s, err));
+    }
+    WD_TRY(add_cache(out, plan, s, err));
+    for (int d = 0; d < out->disks; d++) {
+        out->disk[d].need = sum(out, d, true);
+        out->disk[d].least = sum(out, d, false);
+    }
+    return WD_OK;
+}
+
+/* ---- too little space ---- */
+
+void wd_disk_plan_log(const wd_disk_plan *p)
+{
+    char need[32], free[32];
+    for (int d = 0; d < p->disks; d++) {
+        const wd_disk *k = &p->disk[d];
+        if (!k->need || k->space.bytes_free == UINT64_MAX) continue;
+        const bool is_tight = (double)k->space.bytes_free < (1 + SHARE_LEFT) * (double)k->need;
+        wd_log(is_tight ? WD_LOG_WARNING : WD_LOG_INFO,
+               "disk: the run writes up to %s to the file system of %s, which has %s free%s",
+               wd_bytes_text(need, sizeof need, (size_t)k->need), k->space.path,
+               wd_bytes_text(free, sizeof free, (size_t)k->space.bytes_free),
+               is_tight ? ": it may become full; `wandistiller plan` lists the files" : "");
+    }
+}
+
+/* The known bytes of a disk's items in that folder. */
+static uint64_t bytes_in(const wd_disk_plan *p, int disk, wd_disk_folder folder)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->items; i++)
+        if (p->item[i].disk == disk && p->item[i].folder == folder && !p->item[i].is_bound)
+            bytes += p->item[i].bytes;
+    return bytes;
+}
+
+static void say_way(const wd_disk *disk, const char *what, uint64_t less)
+{
+    char bytes[32];
+    const bool fits = disk->least - less <= disk->space.bytes_free;
+    wd_log(WD_LOG_ERROR, "  %s: %s less%s", what, wd_bytes_text(bytes, sizeof bytes, (size_t)less),
+           fits ? ", which then fits" : "");
+}
+
+/* Logs what helps on this file system. */
+static void say_ways(const wd_disk_plan *p, int disk, const wd_train_setup *s)
+{
+    char what[128];
+    const wd_disk *k = &p->disk[disk];
+    const uint64_t cache = bytes_in(p, disk, WD_DISK_CACHE);
+    const uint64_t output = bytes_in(p, disk, WD_DISK_OUTPUT);
+    const bool is_counted = s->trainer.checkpoint_interval && p->kept > 1; /* not by time */
+    const uint64_t more = is_counted ? (uint64_t)(p->kept - 1) * p->checkpoint_bytes : 0;
+    if (more && more <= output) say_way(k, "--keep_checkpoints 1", more);
+    if (cache) say_way(k, "--cache_dir DIR on another disk", cache);
+    if (!output) return;
+    wd_log(WD_LOG_ERROR, "  --output_dir DIR on another disk");
+    if (p->checkpoint.other < p->checkpoint.weights) return;
+    const wd_trajectory_options *t = &s->trainer.machine.trajectory;
+    snprintf(what, sizeof what, "fewer --trajectories (now %" PRId64 ")%s", t->slots,
+             s->options.target_replay ? ", a smaller --target_replay" : "");
+    wd_log(WD_LOG_ERROR, "  %s: targets and states take %.0f %% of a checkpoint", what,
+           100 * (double)p->checkpoint.other / (double)p->checkpoint.file);
+}
+
+bool wd_disk_plan_lacks(const wd_disk_plan *p)
+{
+    for (int d = 0; d < p->disks; d++)
+        if (p->disk[d].least > p->disk[d].space.bytes_free) return true;
+    return false;
+}
+
+wd_status wd_disk_plan_refuse(const wd_disk_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    char need[32], free[32];
+    for (int d = 0; d < p->disks; d++) {
+        const wd_disk *k = &p->disk[d];
+        if (k->least <= k->space.bytes_free) continue;
+        wd_log(WD_LOG_ERROR, "The run does not fit on the disk. What needs less there:");
+        say_ways(p, d, s);
+        return wd_fail(err, WD_DOES_NOT_FIT,
+                       "%s: its file system has %s free, and the run needs %s there at least: free "
+                       "some space, or see above what needs less",
+                       k->space.path, wd_bytes_text(free, sizeof free, (size_t)k->space.bytes_free),
+                       wd_bytes_text(need, sizeof need, (size_t)k->least));
+    }
+    return WD_OK;
+}

@@ -1,0 +1,275 @@
+/* Plans of drawing: see api/plan/drawing_plan.h. */
+#include "api/plan/drawing_plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api/options/teacher_choice.h"
+#include "api/plan/drawing_impl.h"
+#include "api/setup/memory_report.h"
+#include "core/host.h"
+#include "core/log.h"
+
+/* Measurements of the program's own memory differ by less than this between runs. */
+enum { PROGRAM_SLACK = 1 << 20 };
+
+static bool is_processor(const wd_run *run)
+{
+    return run->device == run->processor;
+}
+
+static void raise_to(size_t *most, size_t bytes)
+{
+    if (bytes > *most) *most = bytes;
+}
+
+/* ---- memory ---- */
+
+static size_t device_max(const wd_device *device)
+{
+    return wd_device_traits(device)->reads_host ? SIZE_MAX : wd_device_bytes_max(device);
+}
+
+static size_t own_bytes(const wd_run *run)
+{
+    wd_host_memory_trim();
+    const size_t now = wd_host_memory_own();
+    return now > run->bytes_before ? now - run->bytes_before : 0;
+}
+
+static wd_status open_budget(wd_drawing_search *s, wd_err *err)
+{
+    const wd_run *run = s->drawing->run;
+    const size_t free = wd_host_memory_available(), own = own_bytes(run);
+    s->device_max = device_max(run->device);
+    s->host_max = free < SIZE_MAX - own ? free + own : SIZE_MAX;
+    if (!s->drawing->host_memory) return WD_OK;
+    return wd_bytes_parse(&s->host_max, "--host_memory", s->drawing->host_memory, err);
+}
+
+/* Whether a need that was found on `device` fits there. */
+static bool has_room(const wd_drawing_search *s, const wd_drawing_need *need)
+{
+    return need->device <= s->device_max;
+}
+
+/* ---- encoder and decoder ---- */
+
+/* Takes the device of the run, or, if `status` and `need` say that it cannot or has no room, the
+ * processor, whose need the caller then finds. False: an error of another kind. */
+static bool settles(bool *on_processor, const wd_drawing_search *s, wd_status status,
+                    const wd_drawing_need *need)
+{
+    *on_processor = status == WD_UNSUPPORTED || (status == WD_OK && !has_room(s, need));
+    *on_processor &= !is_processor(s->drawing->run);
+    return status == WD_OK || *on_processor;
+}
+
+static wd_status choose_encoder(wd_drawing_search *s, wd_err *err)
+{
+    const wd_drawing *d = s->drawing;
+    bool on_processor;
+    wd_err why = {0};
+    s->encoder = d->run->device;
+    const wd_status status =
+        wd_drawing_rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, &why);
+    if (!settles(&on_processor, s, status, &s->encoding))
+        return wd_fail(err, status, "%s", why.message);
+    if (!on_processor) return WD_OK;
+    s->encoder = d->run->processor;
+    return wd_drawing_rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, err);
+}
+
+/* The decoder is the device's if that has room for the fewest pictures that it may have to decode
+ * at a time. */
+static wd_status choose_decoder(wd_drawing_search *s, wd_err *err)
+{
+    const wd_drawing *d = s->drawing;
+    bool on_processor;
+    wd_err why = {0};
+    s->decoder = d->run->queue;
+    s->decoded = d->batch ? s->batch : 1;
+    const wd_status status =
+        wd_drawing_rehearse_decoding(&s->decoding, d, d->run->device, s->decoded, &why);
+    if (!settles(&on_processor, s, status, &s->decoding))
+        return wd_fail(err, status, "%s", why.message);
+    if (!on_processor) return WD_OK;
+    s->decoder = d->run->host;
+    return wd_drawing_rehearse_decoding(&s->decoding, d, d->run->processor, s->decoded, err);
+}
+
+/* ---- one strategy ---- */
+
+/* Rehearses s->plan, and sets its bytes. */
+static wd_status rehearse(wd_drawing_search *s, wd_err *err)
+{
+    const wd_drawing *d = s->drawing;
+    wd_drawing_plan *p = &s->plan;
+    wd_drawing_need need;
+    if (p->batch != s->decoded)
+        WD_TRY(wd_drawing_rehearse_decoding(&s->decoding, d, wd_queue_device(s->decoder), p->batch,
+                                            err));
+    s->decoded = p->batch;
+    WD_TRY(wd_drawing_rehearse(&need, d, p, err));
+    const size_t arrays = d->host_bytes + (size_t)p->batch * d->host_bytes_each;
+    p->device_bytes = need.device;
+    raise_to(&p->device_bytes, s->encoding.device);
+    raise_to(&p->device_bytes, s->decoding.device);
+    p->host_bytes = need.host + arrays;
+    raise_to(&p->host_bytes, s->decoding.host + arrays);
+    raise_to(&p->host_bytes, s->encoding.host);
+    p->host_bytes += s->program;
+    p->mapped_bytes = need.mapped;
+    return WD_OK;
+}
+
+bool wd_drawing_plan_fits(const wd_drawing_plan *p)
+{
+    return p->device_bytes <= p->device_bytes_max && p->host_bytes <= p->host_bytes_max;
+}
+
+/* Whether the mapped weights stay in the page cache. */
+static bool is_cached(const wd_drawing_plan *p)
+{
+    return p->mapped_bytes <= p->host_bytes_max - p->host_bytes;
+}
+
+wd_status wd_drawing_try(bool *fits, wd_drawing_search *s, wd_strategy strategy, wd_err *err)
+{
+    const wd_drawing *d = s->drawing;
+    const bool one_batch = d->decodes_beside;
+    s->plan = (wd_drawing_plan){.strategy = strategy,
+                                .batch = d->batch ? s->batch : 1,
+                                .in_turn = !d->decodes_beside,
+                                .encoder = s->encoder,
+                                .decoder = s->decoder,
+                                .device_bytes_max = s->device_max,
+                                .host_bytes_max = s->host_max};
+    s->plan.painter = strategy == WD_STRATEGY_cpu ? d->run->host : d->run->queue;
+    WD_TRY(rehearse(s, err)); /* the least that it needs */
+    *fits = wd_drawing_plan_fits(&s->plan);
+    if (!*fits) return WD_OK;
+    for (s->plan.batch = s->batch;; s->plan.batch = (s->plan.batch + 1) / 2)
+        for (int in_turn = one_batch ? 1 : 0; in_turn < 2; in_turn++) {
+            s->plan.in_turn = in_turn && !d->decodes_beside;
+            WD_TRY(rehearse(s, err));
+            if (wd_drawing_plan_fits(&s->plan) || (s->plan.batch == 1 && in_turn)) return WD_OK;
+        }
+}
+
+/* ---- the choice ---- */
+
+int wd_drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *run)
+{
+    int n = 0;
+    if (!is_processor(run)) out[n++] = WD_STRATEGY_gpu;
+    if (!is_processor(run)) out[n++] = WD_STRATEGY_offload;
+    if (is_processor(run)) out[n++] = WD_STRATEGY_cpu;
+    out[n++] = WD_STRATEGY_disk;
+    return n;
+}
+
+wd_status wd_drawing_check_strategy(wd_strategy strategy, const wd_run *run, wd_err *err)
+{
+    if (strategy != WD_STRATEGY_gpu || !is_processor(run)) return WD_OK;
+    return wd_fail(
+        err, WD_UNSUPPORTED,
+        "--teacher_device_strategy %s needs a GPU, real or simulated, and --device is the "
+        "processor: expected cpu, disk or auto",
+        wd_strategy_name(strategy));
+}
+
+wd_status wd_drawing_search_open(wd_drawing_search *s, const wd_drawing *drawing, wd_dtype encoding,
+                                 wd_err *err)
+{
+    *s = (wd_drawing_search){.drawing = drawing, .encoding_dtype = encoding};
+    s->batch = drawing->batch ? drawing->batch : wd_painter_usual_batch(drawing->model[0]);
+    if (s->batch > drawing->model[0]->embeds->count) s->batch = drawing->model[0]->embeds->count;
+    WD_TRY(open_budget(s, err));
+    WD_TRY(choose_encoder(s, err));
+    WD_TRY(choose_decoder(s, err));
+    s->program = own_bytes(drawing->run) + PROGRAM_SLACK;
+    return WD_OK;
+}
+
+/* Tries the strategies in their order. *out = the first plan that fits and whose mapped weights
+ * stay in the page cache, else the first that fits; none does: *found is false. */
+static wd_status choose(wd_drawing_plan *out, bool *found, wd_drawing_search *s,
+                        const wd_strategy *strategy, int count, wd_err *err)
+{
+    *found = false;
+    for (int i = 0; i < count; i++) {
+        bool fits;
+        WD_TRY(wd_drawing_try(&fits, s, strategy[i], err));
+        if (!fits) {
+            s->refused[s->refusals++] = s->plan;
+            continue;
+        }
+        if (!*found || is_cached(&s->plan)) *out = s->plan;
+        *found = true;
+        if (is_cached(out)) return WD_OK;
+    }
+    return WD_OK;
+}
+
+static void say_plan(const wd_drawing_plan *p, const wd_drawing_search *s)
+{
+    char device[96] = "", bytes[32], host[32], mapped[32];
+    const wd_run *run = s->drawing->run;
+    if (!is_processor(run))
+        snprintf(device, sizeof device, "%s of %.40s, ",
+                 wd_bytes_text(bytes, sizeof bytes, p->device_bytes), wd_device_name(run->device));
+    wd_log(WD_LOG_INFO,
+           "drawing: weights under %s, %" PRId64 " at a time; planned are %s%s of host "
+           "memory",
+           wd_strategy_name(p->strategy), p->batch, device,
+           wd_bytes_text(host, sizeof host, p->host_bytes));
+    if (p->encoder != run->device)
+        wd_log(WD_LOG_INFO, "the processor encodes the prompts: %s cannot, or has no room for it",
+               wd_device_name(run->device));
+    if (p->decoder != run->queue)
+        wd_log(WD_LOG_INFO, "the processor decodes the pictures: %s cannot, or has no room for it",
+               wd_device_name(run->device));
+    if (is_cached(p)) return;
+    wd_log(WD_LOG_WARNING,
+           "%s of weights are used where their files are mapped, and less host memory is left to "
+           "keep them: they are read from disk again in every step. --teacher_device_strategy "
+           "disk, where it fits, reads them ahead of time",
+           wd_bytes_text(mapped, sizeof mapped, p->mapped_bytes));
+}
+
+wd_status wd_drawing_plan_open(wd_drawing_plan *out, const wd_drawing *drawing, wd_err *err)
+{
+    wd_drawing_search search;
+    wd_strategy strategy[WD_DRAWING_STRATEGIES] = {WD_STRATEGY_auto};
+    int count = 1;
+    bool found;
+    if (drawing->strategy) WD_TRY(wd_strategy_of(&strategy[0], drawing->strategy, err));
+    if (is_processor(drawing->run)) strategy[0] = wd_teacher_choice_on_processor(strategy[0]);
+    WD_TRY(wd_drawing_check_strategy(strategy[0], drawing->run, err));
+    if (strategy[0] == WD_STRATEGY_auto) count = wd_drawing_strategies(strategy, drawing->run);
+    WD_TRY(wd_drawing_search_open(&search, drawing, WD_DTYPE_COUNT, err));
+    WD_TRY(choose(out, &found, &search, strategy, count, err));
+    if (!found) return wd_drawing_refuse(&search, err);
+    say_plan(out, &search);
+    return WD_OK;
+}
+
+/* ---- use ---- */
+
+wd_status wd_drawing_encode(const wd_drawing_plan *plan, wd_text_cache *text, wd_err *err)
+{
+    wd_queue *queue; /* of its own, whose workspace is freed with it */
+    WD_TRY(wd_queue_open(&queue, plan->encoder, err));
+    const wd_status status = wd_text_cache_encode(text, queue, err);
+    wd_queue_close(queue);
+    return status;
+}
+
+void wd_drawing_follow(wd_painter_options *options, const wd_drawing_plan *plan, const wd_run *run,
+                       int model)
+{
+    options->strategy = model ? WD_STRATEGY_gpu : plan->strategy;
+    options->batch_max = plan->batch;
+    options->processor = run->host;
+}

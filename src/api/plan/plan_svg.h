@@ -1,0 +1,19 @@
+/* A plan as a picture: a column for host memory and for each device's memory, with their items, and
+ * below them a timeline of one sweep over the teacher. It is plain SVG without scripts and external
+ * files. */
+#ifndef WD_API_PLAN_PLAN_SVG_H
+#define WD_API_PLAN_PLAN_SVG_H
+
+#include "api/plan/plan_text.h"
+#include "core/page.h"
+
+/* Draws table->shown. */
+wd_status wd_plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err);
+
+/* Draw the two parts from `y` on; each returns the y coordinate of its end. */
+double wd_plan_svg_memory(wd_page *page, const wd_plan_table *table, double y);
+wd_status wd_plan_svg_timeline(double *end, wd_page *page, const wd_plan_table *table, double y);
+
+enum { WD_PLAN_SVG_MARGIN = 20, WD_PLAN_SVG_WIDTH = 1320 };
+
+#endif

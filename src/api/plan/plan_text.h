@@ -1,0 +1,31 @@
+/* The plans of a run as text and as JSON. */
+#ifndef WD_API_PLAN_PLAN_TEXT_H
+#define WD_API_PLAN_PLAN_TEXT_H
+
+#include "api/plan/disk_plan.h"
+
+/* All strategies' plans [WD_STRATEGY_auto], and the best of them. */
+typedef struct wd_plan_table {
+    const wd_train_plan *plan;
+    const wd_train_setup *setup;
+    const char *teacher; /* the teacher's name */
+    const wd_strategy_plan *strategy;
+    const wd_strategy_plan *best;  /* the fastest that fits, else the one that lacks least */
+    const wd_strategy_plan *shown; /* in detail: the one that was asked for, or recommended */
+    bool fits;                     /* the shown one, and what encodes the prompts */
+    bool lacks_disk;               /* the run's files have no room */
+    bool verbose;                  /* text only: all strategies, columns and items */
+    double guided_seconds; /* per step of the same run with guidance; 0: it has guidance, or does
+                            * not fit with it */
+    const wd_disk_plan *disks;
+} wd_plan_table;
+
+/* The memory of a strategy item by item: of the teacher, and of everything else. */
+wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *candidate);
+
+/* Formats the plans as text. The caller frees *out with wd_free. */
+wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err);
+
+json_t *wd_plan_table_json(const wd_plan_table *table);
+
+#endif

@@ -1,0 +1,22 @@
+/* Sample sheets (train/loop/samples.h): the share of a run's time that drawing them takes, and the
+ * decision whether a run draws any. */
+#ifndef WD_API_PLAN_SHEETS_H
+#define WD_API_PLAN_SHEETS_H
+
+#include "api/plan/train_plan.h"
+
+enum { WD_SHEETS_TEXT = 160 };
+
+/* Decides whether sheets are drawn if --save_samples is auto. They are drawn if a sheet takes less
+ * than a tenth of the time between two, on average over the run, since the teacher's pictures are
+ * drawn once. If the memory of sheets leads to a slower plan, the difference counts as time of
+ * sheets. *plan is the plan with sheets; if none are drawn, it is replaced by the plan without, and
+ * setup->trainer.samples is cleared. All ranks call it. */
+wd_status wd_sheets_settle(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
+
+/* Writes "sample sheets: every 100 steps, 3 % of the time", or why none are drawn, into `out`; ""
+ * if --save_samples is false. Returns `out`. */
+const char *wd_sheets_text(char out[WD_SHEETS_TEXT], const wd_train_plan *plan,
+                           const wd_train_setup *setup);
+
+#endif

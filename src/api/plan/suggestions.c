@@ -1,0 +1,290 @@
+/* Suggestions: see api/plan/suggestions.h. For each set of changes (api/plan/memory_changes.h) a
+ * run is planned: first the memory of everything but the teacher, by a dry run, then every
+ * strategy. */
+#include "api/plan/suggestions.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/options/teacher_choice.h"
+#include "api/options/train_command.h"
+#include "api/plan/memory_changes.h"
+#include "api/plan/text_plan.h"
+#include "core/log.h"
+#include "core/memory.h"
+
+enum {
+    SUGGESTIONS_MAX = 5,
+    FOUND_MAX = 12, /* the fastest SUGGESTIONS_MAX of these are said */
+    COMMAND_MAX = 1 << 15,
+    LESS = 9 /* suggestions after a failed allocation need less than 9 tenths of the memory */
+};
+
+/* Whether an earlier strategy has the same placement: gpu0 and gpu, or sequential and gpu if the
+ * first device is large enough. */
+static bool is_another_name(const wd_strategy_plan *plan, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (!plan[k].objection &&
+            !memcmp(&plan[k].placement, &plan[i].placement, sizeof plan->placement))
+            return true;
+    return false;
+}
+
+/* The bytes of host memory and all devices together. */
+static size_t all_bytes(const wd_train_plan *where, const wd_strategy_plan *plan)
+{
+    const wd_cluster *cluster = &where->input.cluster;
+    size_t sum = wd_placed_host_peak(&plan->bytes, cluster);
+    for (int d = 0; d < plan->bytes.devices; d++)
+        if (!wd_cluster_at(cluster, d)->reads_host) sum += wd_placed_peak(&plan->bytes, d);
+    return sum;
+}
+
+/* Whether to try strategy i. With a map only custom is tried. */
+static bool is_tried(const wd_train_plan *where, const wd_strategy_plan *plan, int i)
+{
+    return where->map.given ? i == WD_STRATEGY_custom : !is_another_name(plan, i);
+}
+
+/* Lists the strategies that fit and need less than `below` bytes, the fastest first. */
+static void sort_fitting(int *order, int *count, const wd_train_plan *where,
+                         const wd_strategy_plan *plan, size_t below)
+{
+    *count = 0;
+    for (int i = 0; i < WD_STRATEGY_auto; i++) {
+        if (plan[i].objection || !plan[i].fits || !is_tried(where, plan, i) ||
+            all_bytes(where, &plan[i]) >= below)
+            continue;
+        int at = (*count)++;
+        for (; at > 0 && wd_planner_is_better(&plan[i], &plan[order[at - 1]]); at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+/* A command whose plan fits. */
+typedef struct way {
+    wd_strategy strategy;
+    double step_seconds;
+    int64_t window;
+    char *command;
+    bool worse; /* the student is */
+} way;
+
+/* The ways that were found, the fastest first; those that make a worse student are last. */
+typedef struct ways {
+    way way[FOUND_MAX];
+    int count;
+} ways;
+
+/* What more changes must gain to be offered, too: this share of the time. */
+static const double GAIN = 0.95;
+
+/* Whether a way with fewer changes, which was added earlier, has this strategy and is about as
+ * fast.
+ */
+static bool is_needless(const ways *w, const wd_strategy_plan *plan)
+{
+    for (int i = 0; i < w->count; i++)
+        if (w->way[i].strategy == plan->strategy &&
+            GAIN * w->way[i].step_seconds <= plan->step_seconds)
+            return true;
+    return false;
+}
+
+static bool comes_before(const way *a, const way *b)
+{
+    return a->worse != b->worse ? b->worse : a->step_seconds < b->step_seconds;
+}
+
+/* Adds a way if there is room for it, behind those that are as fast. */
+static void add_way(ways *w, const wd_train_options *options, const wd_strategy_plan *plan,
+                    bool worse)
+{
+    way new = {plan->strategy, plan->step_seconds, plan->window, NULL, worse};
+    wd_train_options o = *options;
+    int at = w->count;
+    if (at == FOUND_MAX || is_needless(w, plan) ||
+        wd_alloc((void **)&new.command, 1, COMMAND_MAX, "a command", NULL) != WD_OK)
+        return;
+    wd_teacher_choose(&o, wd_strategy_name(plan->strategy));
+    wd_train_command(new.command, COMMAND_MAX, &o);
+    for (; at > 0 && comes_before(&new, &w->way[at - 1]); at--) w->way[at] = w->way[at - 1];
+    w->way[at] = new;
+    w->count++;
+}
+
+/* Logs the fastest ways, and frees all; returns how many were logged. */
+static int say_ways(ways *w)
+{
+    const int said = w->count < SUGGESTIONS_MAX ? w->count : SUGGESTIONS_MAX;
+    for (int i = 0; i < w->count; i++) {
+        if (i < said) {
+            wd_log(WD_LOG_ERROR, "  # %.3g s per step, window %" PRId64, w->way[i].step_seconds,
+                   w->way[i].window);
+            wd_log(WD_LOG_ERROR, "  %s", w->way[i].command);
+        }
+        wd_free(w->way[i].command);
+    }
+    return said;
+}
+
+/* Lets the planner choose window, micro-batch and prefetch. They never change the student, and the
+ * given ones may be the reason why the run does not fit. */
+static void choose_window(wd_train_setup *s)
+{
+    s->given.teacher_window = s->given.teacher_micro_batch = 0;
+    s->trainer.machine.window = s->trainer.machine.micro_batch = 0;
+    s->given.teacher_prefetch = s->options.teacher_prefetch = wd_train_defaults().teacher_prefetch;
+}
+
+/* What planning a set of changes needs: too large for a small stack. */
+typedef struct attempt {
+    wd_train_variant changed;
+    wd_train_plan plain; /* without the changes and without the map */
+} attempt;
+
+/* Adds the ways with one set of changes. */
+static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *changed,
+                         const wd_memory_change *c, size_t below)
+{
+    int order[WD_STRATEGY_auto], count = 0;
+    const wd_strategy_plan *all;
+    wd_train_setup *setup = &changed->setup;
+    wd_train_options given = setup->given;
+    if (!wd_memory_change_apply(&given, &setup->trainer.machine, c)) return;
+    if (wd_train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
+    if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
+        sort_fitting(order, &count, &changed->plan, all, below);
+    for (int i = 0; i < count; i++)
+        add_way(w, &given, &all[order[i]], c->small_replay || c->off_policy);
+    wd_train_plan_close(&changed->plan);
+}
+
+/* Returns the peak of a device's memory, in bytes. For host memory it returns the sum of the peaks
+ * of all ranks of the host, which are equal. */
+static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, int place)
+{
+    const int ranks = place == WD_PLAN_HOST ? wd_cluster_host_ranks(&plan->input.cluster) : 1;
+    return (size_t)ranks * wd_plan_peak(memory, place);
+}
+
+/* Adds the ways with one set of changes and the map of `plan`, if any. */
+static void find_changed(ways *w, const wd_train_plan *plan, const wd_train_setup *setup,
+                         wd_train_variant *changed, const wd_memory_change *c, size_t below)
+{
+    if (wd_train_plan_lacks_to_encode(plan)) return;
+    wd_train_variant_begin(changed, setup);
+    choose_window(&changed->setup);
+    changed->setup.options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
+    find_planned(w, plan, changed, c, below);
+}
+
+/* Copies the plan without its map. */
+static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
+                               const wd_train_setup *setup)
+{
+    const int usual = plan->map.usual_text_encoder;
+    *out = *plan;
+    out->map = wd_teacher_map_none(usual);
+    out->text = (wd_memory_plan){0};
+    return wd_text_plan_encoding(&out->text, setup, plan->devices, usual, NULL);
+}
+
+/* Logs up to SUGGESTIONS_MAX ways, the fastest first, of those with the fewest changes (with the
+ * map before those without); returns their number. Changes that make a worse student are tried only
+ * where no others help. `below`: the plans need fewer bytes of host memory and devices together. */
+static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_t below)
+{
+    ways found = {.count = 0};
+    wd_memory_change c;
+    attempt *a;
+    if (wd_alloc((void **)&a, 1, sizeof *a, "a plan", NULL) != WD_OK) return 0;
+    const bool both = plan->map.given && leave_map_out(&a->plain, plan, setup) == WD_OK;
+    for (int n = 0; found.count < FOUND_MAX && wd_memory_change_at(&c, n); n++) {
+        find_changed(&found, plan, setup, &a->changed, &c, below);
+        if (both) find_changed(&found, &a->plain, setup, &a->changed, &c, below);
+    }
+    wd_free(a);
+    return say_ways(&found);
+}
+
+/* ---- after an allocation failed ---- */
+
+void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setup,
+                           const wd_memory_witness *witness, const wd_err *error)
+{
+    char text[160];
+    const wd_devices *devices = plan->devices;
+    const wd_comm *comm = setup->trainer.machine.comm;
+    wd_log(WD_LOG_ERROR, "out of memory, though the plan fits: %s", error->message);
+    for (int d = 0; d < devices->count && (!comm || comm->ranks == 1); d++)
+        wd_log(WD_LOG_ERROR, "[Rank 0, %s] %s", devices->name[d],
+               wd_memory_witness_says(text, witness, d));
+    wd_log(WD_LOG_ERROR,
+           "somebody else has taken the memory since, or --host_memory said too much. "
+           "What takes less, fastest first:");
+    say_all(plan, setup, all_bytes(plan, &plan->chosen) / 10 * LESS);
+}
+
+/* ---- the refusal ---- */
+
+static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory, int place,
+                        size_t there)
+{
+    char needed[32], free[32], item[32], beside[160];
+    const size_t peak = peak_of(plan, memory, place);
+    if (peak <= there) return;
+    wd_log(WD_LOG_ERROR, "%s: %s needed, %s there; %zu bytes are missing. Needed for:",
+           wd_place_name(plan->devices, place), wd_bytes_text(needed, sizeof needed, peak),
+           wd_bytes_text(free, sizeof free, there), peak - there);
+    for (int i = 0; i < memory->items; i++)
+        if (memory->item[i].place == place && memory->item[i].bytes >= peak / 100)
+            wd_log(WD_LOG_ERROR, "  %-10s %-32s %s", wd_plan_phase_name(memory->item[i].phase),
+                   memory->item[i].name, wd_bytes_text(item, sizeof item, memory->item[i].bytes));
+    if (place != WD_PLAN_HOST && wd_device_beside_text(beside, plan->devices->device[place]))
+        wd_log(WD_LOG_ERROR, "  %s", beside);
+}
+
+wd_status wd_suggestions_refuse(const wd_train_plan *plan, const wd_train_setup *setup, wd_err *err)
+{
+    wd_log(WD_LOG_ERROR, "what would fit, fastest first:");
+    const char *small = wd_train_plan_lacks_to_encode(plan);
+    if (say_all(plan, setup, SIZE_MAX))
+        return wd_fail(
+            err, WD_DOES_NOT_FIT,
+            "the run does not fit under --teacher_device_strategy %s; the commands above "
+            "do",
+            wd_strategy_name(plan->chosen.strategy));
+    wd_log(WD_LOG_ERROR, "  nothing with this student and these devices");
+    const char *map =
+        plan->map.given ? ", or text_encoder and vae elsewhere in --teacher_device_map" : "";
+    if (small)
+        return wd_fail(
+            err, WD_DOES_NOT_FIT,
+            "the run does not fit, whatever the strategy: %s has no room for what encodes "
+            "the prompts, and what the program takes: more memory%s",
+            small, map);
+    return wd_fail(
+        err, WD_DOES_NOT_FIT,
+        "the run does not fit, whatever the strategy: take a smaller student "
+        "(--student_config), fewer --trajectories, smaller pictures (--height, --width), "
+        "or more memory%s",
+        map);
+}
+
+wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *memory,
+                               const wd_train_setup *setup, wd_err *err)
+{
+    const wd_devices *d = plan->devices;
+    bool fits = peak_of(plan, memory, WD_PLAN_HOST) <= plan->host_budget;
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor) fits &= wd_plan_peak(memory, i) <= wd_device_bytes_max(d->device[i]);
+    if (fits) return WD_OK;
+    say_missing(plan, memory, WD_PLAN_HOST, plan->host_budget);
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
+    return wd_suggestions_refuse(plan, setup, err);
+}

@@ -1,0 +1,82 @@
+/* Elements of SVG: see api/plan/svg.h. */
+#include "api/plan/svg.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The average width of a letter of 10 pixels in a wide font. */
+static const double LETTER = 5.9;
+
+/* A number with at most one decimal: "12.3", "12". */
+typedef struct number {
+    char text[32];
+} number;
+
+static number short_number(double v)
+{
+    number out;
+    snprintf(out.text, sizeof out.text, "%.1f", v);
+    char *end = strchr(out.text, '.');
+    if (end && !strcmp(end, ".0")) *end = 0;
+    return out;
+}
+
+#define NUMBER(v) short_number(v).text
+
+static void say_escaped(wd_page *page, const char *text)
+{
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == '&')
+            wd_page_say(page, "&amp;");
+        else if (c == '<')
+            wd_page_say(page, "&lt;");
+        else if (c == '>')
+            wd_page_say(page, "&gt;");
+        else
+            wd_page_say(page, "%c", c < ' ' ? '?' : c);
+    }
+}
+
+void wd_svg_rect(wd_page *page, wd_svg_box box, const char *style, const char *title)
+{
+    wd_page_say(page, "<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"", style,
+                NUMBER(box.x), NUMBER(box.y), NUMBER(box.width), NUMBER(box.height));
+    if (!*title) {
+        wd_page_say(page, "/>\n");
+        return;
+    }
+    wd_page_say(page, "><title>");
+    say_escaped(page, title);
+    wd_page_say(page, "</title></rect>\n");
+}
+
+static void say_text(wd_page *page, double x, double y, double width, const char *style,
+                     const char *text)
+{
+    wd_page_say(page, "<text");
+    if (*style) wd_page_say(page, " class=\"%s\"", style);
+    wd_page_say(page, " x=\"%s\" y=\"%s\"", NUMBER(x), NUMBER(y));
+    if (width > 0)
+        wd_page_say(page, " textLength=\"%s\" lengthAdjust=\"spacingAndGlyphs\"", NUMBER(width));
+    wd_page_say(page, ">");
+    say_escaped(page, text);
+    wd_page_say(page, "</text>\n");
+}
+
+void wd_svg_text(wd_page *page, double x, double y, const char *style, const char *text)
+{
+    say_text(page, x, y, 0, style, text);
+}
+
+void wd_svg_text_within(wd_page *page, double x, double y, double width, const char *text)
+{
+    const bool fits = LETTER * (double)strlen(text) <= width;
+    say_text(page, x, y, fits ? 0 : width, "small", text);
+}
+
+void wd_svg_line(wd_page *page, double x0, double y0, double x1, double y1, const char *style)
+{
+    wd_page_say(page, "<path class=\"%s\" d=\"M%s %sL%s %s\"/>\n", style, NUMBER(x0), NUMBER(y0),
+                NUMBER(x1), NUMBER(y1));
+}

@@ -1,0 +1,364 @@
+/* The plan of a run: see api/plan/train_plan.h. */
+#include "api/plan/train_plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/options/teacher_choice.h"
+#include "api/plan/sheets.h"
+#include "api/plan/train_cluster.h"
+#include "api/setup/memory_report.h"
+#include "core/memory.h"
+#include "dev/ops.h"
+#include "teacher/plan/stage_layout.h"
+
+/* ---- the requested strategy ---- */
+
+static wd_status choose_strategy(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    const wd_train_options *o = &s->options;
+    const char *name = o->teacher_device_strategy;
+    if (!name && o->teacher_device_map) name = "custom";
+    if (!name && o->teacher_rank >= 0) name = "gpu0";
+    WD_TRY(wd_strategy_of(&p->asked, name ? name : wd_strategy_name(WD_STRATEGY_auto), err));
+    const bool is_alone = p->devices->count == 1 && !p->devices->processor;
+    if (is_alone) p->asked = wd_teacher_choice_on_processor(p->asked);
+    return WD_OK;
+}
+
+/* ---- sizes ---- */
+
+/* Weights that LoRAs change or that are quantised have no data until they have been written. */
+static uint64_t bytes_to_write(const wd_safetensors *weights)
+{
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < wd_safetensors_count(weights); i++) {
+        const wd_safetensors_entry *e = wd_safetensors_at(weights, i);
+        if (e->tensor.data) continue;
+        bytes += wd_tensor_bytes(&e->tensor);
+        if (e->scale) bytes += wd_tensor_bytes(&e->scale->tensor);
+    }
+    return bytes;
+}
+
+static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    wd_status status = WD_OK;
+    const int experts = wd_teacher_experts(&s->teacher);
+    const wd_dtype storage = s->trainer.machine.teacher_dtype;
+    const wd_teacher_files published = {.dtype = WD_F32, .quantised = s->teacher.overlay.quantised};
+    wd_teacher_files files[WD_PLACED_EXPERTS_MAX] = {published, published};
+    wd_safetensors *weights[WD_PLACED_EXPERTS_MAX] = {NULL, NULL};
+    p->merged_bytes = 0;
+    for (int e = 0; e < experts && *s->teacher.path && status == WD_OK; e++) {
+        status = wd_pipeline_open_weights(&weights[e], &s->teacher,
+                                          e ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER,
+                                          err);
+        files[e].weights = weights[e];
+        if (status == WD_OK) p->merged_bytes += bytes_to_write(weights[e]);
+    }
+    if (weights[0])
+        snprintf(p->weights_file, sizeof p->weights_file, "%s",
+                 wd_safetensors_at(weights[0], 0)->file);
+    if (status == WD_OK)
+        status = wd_teacher_size_of(&p->input.size, &s->teacher.dit, experts, files, storage, err);
+    for (int e = 0; e < experts; e++) wd_safetensors_close(weights[e]);
+    return status;
+}
+
+/* ---- open ---- */
+
+/* The bytes that every rank receives after the reduction of gradients: their sums, or, with
+ * --shard_optimizer, new weights and the parts of the norm (train/network/shard.h). */
+static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *without_teacher)
+{
+    const double weights = (double)without_teacher->student_weights;
+    if (!m->shard_optimizer) return weights * sizeof(float);
+    const double sums = weights / WD_SUM_CHUNK * sizeof(double);
+    if (m->student_dtype == WD_F32) return weights * sizeof(float) + sums;
+    return weights * 2 + (double)without_teacher->student_islands * sizeof(float) + sums;
+}
+
+/* Sets the copies of gradients. With several ranks that have no peers they are copied to host
+ * memory, and the results from there. With --shard_optimizer a rank also copies its share of the
+ * sums to the device, and its share of new weights to host memory. */
+static void fill_gradients(wd_planner_input *in, const wd_machine_options *m)
+{
+    const double ranks = wd_machine_ranks(m);
+    if (!m->comm || m->comm->peers || (ranks == 1 && !m->deterministic_reduce)) return;
+    const double sums =
+        m->deterministic_reduce ? in->reduced_bytes / (double)m->accumulation : in->reduced_bytes;
+    in->gradients_out_bytes = in->reduced_bytes;
+    in->gradients_in_bytes = in->gathered_bytes;
+    if (!m->shard_optimizer) return;
+    in->gradients_out_bytes += in->gathered_bytes / ranks;
+    in->gradients_in_bytes += sums / ranks;
+}
+
+static void fill_input(wd_train_plan *p, const wd_train_setup *s)
+{
+    const wd_machine_options dearest = wd_machine_of_dearest_phase(&s->trainer.machine);
+    const wd_machine_options *m = &dearest;
+    const wd_memory_plan *without_teacher = p->without_teacher;
+    wd_planner_input *in = &p->input;
+    in->need = wd_sweep_plan_need;
+    in->sweep = wd_machine_sweep_options(m);
+    in->cluster.teacher = wd_precision_of(in->sweep.dtype);
+    in->cluster.student = wd_precision_of(m->student_dtype);
+    in->trajectories = m->trajectory.slots;
+    in->teacher_rank = s->options.teacher_rank > 0 ? (int)s->options.teacher_rank : 0;
+    in->buffers = (int)s->options.teacher_prefetch + 1;
+    in->student_device = 0;
+    const double samples = (double)(m->batch * m->accumulation);
+    p->step_samples = samples * wd_train_ranks(s);
+    in->step_targets = wd_machine_step_targets(m);
+    in->steps_ahead = wd_machine_steps_ahead(m, without_teacher->student_weights);
+    in->student_step_flops = samples * without_teacher->student_flops_per_sample;
+    in->student_step_bytes = wd_machine_step_bytes(m);
+    in->student_back_bytes = wd_machine_back_bytes(m);
+    /* gradients are final in the backward pass of the last micro-batch, or of each one */
+    const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
+    in->reduced_bytes = rounds * (double)without_teacher->student_weights * sizeof(float);
+    in->gathered_bytes = gathered_bytes(m, without_teacher);
+    fill_gradients(in, m);
+    in->direct = m->comm && m->comm->peers;
+    in->gathered_flat = m->comm && !m->comm->in_blocks;
+    in->reduced_flat = in->gathered_flat || m->deterministic_reduce;
+    in->final_share = WD_BACKWARD_SHARE * rounds / (double)m->accumulation;
+}
+
+wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err)
+{
+    WD_TRY(wd_planner_open(&plan->planner, &plan->input, err));
+    return wd_planner_plan(&plan->chosen, plan->planner, plan->asked, err);
+}
+
+/* Sets window and micro-batch of the machine to those of the chosen plan. */
+static void follow(wd_machine_options *machine, const wd_strategy_plan *chosen)
+{
+    machine->window = chosen->window;
+    machine->micro_batch = chosen->micro_batch;
+}
+
+/* Whether a device has too little memory even without the teacher, wherever sheets are decoded:
+ * then no strategy fits. */
+static bool is_hopeless(const wd_train_plan *p)
+{
+    const wd_devices *d = p->devices;
+    const int ways = p->input.may_decode_on_processor ? 2 : 1;
+    int hopeless = 0;
+    for (int k = 0; k < ways; k++)
+        for (int i = 0; i < d->count; i++)
+            if (i != d->processor &&
+                wd_plan_peak(&p->without_teacher[k], i) > wd_device_bytes_max(d->device[i])) {
+                hopeless++;
+                break;
+            }
+    return hopeless == ways;
+}
+
+/* Opens a plan. `like`: a plan whose measurements are used again; NULL: there is none. A plan like
+ * another one is made to see whether it fits: one that cannot is not played, which would take long
+ * for a batch of thousands. */
+static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_plan *like,
+                           wd_err *err)
+{
+    wd_machine_options *m = &s->trainer.machine;
+    WD_TRY(choose_strategy(p, s, err));
+    WD_TRY(wd_train_cluster_budgets(p, s, like, err));
+    if (like && is_hopeless(p))
+        return wd_fail(err, WD_DOES_NOT_FIT, "the student alone needs more memory than there is");
+    WD_TRY(size_from_files(p, s, err));
+    fill_input(p, s);
+    const wd_machine_options dearest = wd_machine_of_dearest_phase(m);
+    WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &dearest.trajectory,
+                                 p->input.sweep.boundary_timestep, err));
+    p->input.expert = p->expert;
+    if (p->map.given) p->input.custom = &p->map.placement;
+    WD_TRY(wd_train_cluster_rates(p, s, like, err));
+    WD_TRY(wd_train_plan_choose(p, err));
+    follow(m, &p->chosen);
+    return WD_OK;
+}
+
+static wd_status finish_open(wd_train_plan *p, wd_train_setup *setup, const wd_train_plan *like,
+                             wd_err *err)
+{
+    const wd_status status = open_plan(p, setup, like, err);
+    if (status != WD_OK) wd_train_plan_close(p);
+    return status;
+}
+
+wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
+                             const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err)
+{
+    *out = (wd_train_plan){.devices = devices, .map = *map, .text = *text};
+    return finish_open(out, setup, NULL, err);
+}
+
+wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
+{
+    WD_TRY(wd_train_cluster_count_program(plan, setup, err));
+    wd_planner_close(plan->planner);
+    plan->planner = NULL;
+    WD_TRY(wd_train_plan_choose(plan, err));
+    WD_TRY(wd_sheets_settle(plan, setup, err));
+    follow(&setup->trainer.machine, &plan->chosen);
+    return WD_OK;
+}
+
+wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
+                                  const wd_train_plan *like, wd_err *err)
+{
+    *out = (wd_train_plan){.devices = like->devices, .map = like->map, .text = like->text};
+    return finish_open(out, setup, like, err);
+}
+
+void wd_train_plan_close(wd_train_plan *plan)
+{
+    wd_planner_close(plan->planner);
+    wd_free(plan->expert);
+    plan->planner = NULL;
+    plan->expert = NULL;
+}
+
+/* ---- other options ---- */
+
+void wd_train_variant_begin(wd_train_variant *out, const wd_train_setup *setup)
+{
+    out->setup = *setup;
+    wd_machine_options *m = &out->setup.trainer.machine;
+    m->window = setup->options.teacher_window;
+    m->micro_batch = setup->options.teacher_micro_batch;
+    m->text_context = NULL; /* a plan computes no text */
+}
+
+bool wd_train_variant_fits(wd_train_variant *variant, const wd_train_plan *like)
+{
+    const wd_status status = wd_train_plan_open_like(&variant->plan, &variant->setup, like, NULL);
+    wd_train_plan_close(&variant->plan);
+    return status == WD_OK && variant->plan.chosen.fits;
+}
+
+/* ---- in words ---- */
+
+const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
+                                 const wd_strategy_plan *candidate, int device)
+{
+    const wd_placement *p = &candidate->placement;
+    const char *name = plan->devices->name[wd_placed_local(p, device)];
+    if (p->each || p->ranks <= 1)
+        snprintf(out, 32, "%s", name);
+    else
+        snprintf(out, 32, "%s of rank %d", name, wd_placed_rank(p, device));
+    return out;
+}
+
+const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
+                                const wd_strategy_plan *candidate)
+{
+    static const char *const resource[] = {[WD_RESOURCE_COMPUTE] = "compute of ",
+                                           [WD_RESOURCE_LINK] = "the link of ",
+                                           [WD_RESOURCE_NETWORK] = "the network of ",
+                                           [WD_RESOURCE_DISK] = "the disk"};
+    char device[32] = "";
+    const int d = candidate->timeline.limit_device;
+    if (candidate->network_limits)
+        snprintf(out, out_bytes, "the network");
+    else if (candidate->student_limits)
+        snprintf(out, out_bytes, "compute of %s", plan->devices->name[0]);
+    else
+        snprintf(out, out_bytes, "%s%s", resource[candidate->timeline.limit],
+                 d < 0 ? "" : wd_train_plan_device(device, plan, candidate, d));
+    return out;
+}
+
+int wd_train_plan_decoder(const wd_train_plan *plan, const wd_strategy_plan *candidate)
+{
+    return candidate->decodes_on_processor ? plan->devices->processor : plan->map.vae;
+}
+
+double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *candidate)
+{
+    return plan->step_samples / candidate->step_seconds;
+}
+
+size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *candidate, int device)
+{
+    const wd_cluster *cluster = &plan->input.cluster;
+    size_t most = 0;
+    for (int d = device; d < candidate->bytes.devices; d += cluster->devices) {
+        const size_t peak = wd_placed_peak(&candidate->bytes, d);
+        if (peak > most) most = peak;
+    }
+    return most;
+}
+
+const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan)
+{
+    const wd_devices *d = plan->devices;
+    const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
+    wd_memory_plan text = plan->text;
+    wd_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor && wd_plan_peak(&text, i) > wd_device_bytes_max(d->device[i]))
+            return d->name[i];
+    return ranks * wd_plan_peak(&text, WD_PLAN_HOST) > plan->host_budget ? "host memory" : NULL;
+}
+
+/* The reason for the choice of this strategy. */
+static const char *reason_text(char *out, size_t out_bytes, const wd_train_plan *plan,
+                               const wd_strategy_plan *candidate)
+{
+    *out = 0;
+    if (plan->asked == WD_STRATEGY_auto && !candidate->fits)
+        snprintf(out, out_bytes, ", by auto as what misses least");
+    else if (plan->asked == WD_STRATEGY_auto)
+        snprintf(out, out_bytes, ", by auto as the fastest of %d that fit", candidate->rivals);
+    return out;
+}
+
+bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_plan *candidate)
+{
+    char mapped[32], left[32];
+    if (candidate->objection || !candidate->uncached) return false;
+    snprintf(
+        out, out_bytes,
+        "%s uses %s of weights where their files are mapped, and %s of host memory are left to "
+        "keep them: they are read from disk in every sweep, which disk does ahead of time",
+        wd_strategy_name(candidate->strategy),
+        wd_bytes_text(mapped, sizeof mapped, candidate->bytes.mapped),
+        wd_bytes_text(left, sizeof left, candidate->cache_bytes));
+    return true;
+}
+
+bool wd_train_plan_merge_line(char *out, size_t out_bytes, const wd_train_plan *plan,
+                              const wd_train_setup *setup)
+{
+    char bytes[32];
+    const bool quantises = setup->teacher.overlay.quantised != WD_F32;
+    if (!plan->merged_bytes) return false;
+    snprintf(out, out_bytes,
+             "%s: %s of %s weights will be written to %s once, which later runs find there",
+             quantises ? "--teacher_dtype" : "LoRAs",
+             wd_bytes_text(bytes, sizeof bytes, plan->merged_bytes),
+             quantises ? "quantised" : "merged", setup->cache_dir);
+    return true;
+}
+
+void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
+                        const wd_strategy_plan *candidate)
+{
+    char limit[64], reason[96], ranks[64] = "";
+    if (plan->input.cluster.ranks > 1)
+        snprintf(ranks, sizeof ranks, " on %d ranks, %.3g samples/s", plan->input.cluster.ranks,
+                 wd_train_plan_samples_per_s(plan, candidate));
+    snprintf(out, out_bytes,
+             "teacher: %s%s, window %" PRId64 ", %" PRId64
+             " at a time: %.3g s per step%s, limited by %s",
+             wd_strategy_name(candidate->strategy),
+             reason_text(reason, sizeof reason, plan, candidate), candidate->window,
+             candidate->micro_batch, candidate->step_seconds, ranks,
+             wd_train_plan_limit(limit, sizeof limit, plan, candidate));
+}

@@ -1,0 +1,52 @@
+/* The start of a job: see api/setup/run.h. */
+#include "api/setup/run.h"
+
+#include "api/setup/device_memory.h"
+#include "api/setup/ranks.h"
+#include "core/host.h"
+#include "core/stop.h"
+#include "dev/device_open.h"
+
+/* Opens the processor beside a device that is none. */
+static wd_status open_processor(wd_run *run, int threads, wd_err *err)
+{
+    static const wd_device_spec spec = {.type = WD_DEVICE_CPU};
+    char name[WD_DEVICE_SHORT_NAME];
+    if (wd_device_traits(run->device)->reads_host) {
+        run->processor = run->device;
+        run->host = run->queue;
+        return WD_OK;
+    }
+    WD_TRY(wd_device_open_listed(&run->processor, name, &spec, 0, threads, err));
+    return wd_queue_open(&run->host, run->processor, err);
+}
+
+wd_status wd_run_open(wd_run *out, wd_job job, const void *options, const char *device,
+                      int64_t threads, wd_err *err)
+{
+    const int alone = (int)wd_threads_alone(threads);
+    *out = (wd_run){0};
+    WD_TRY(wd_options_check(job, options, err));
+    wd_stop_begin();
+    out->bytes_before = wd_host_memory_own();
+    WD_TRY(wd_device_open_one(&out->device, device ? device : "auto", alone, err));
+    wd_status status = wd_device_memory_settle(&out->device, 1, err);
+    if (status == WD_OK) status = wd_queue_open(&out->queue, out->device, err);
+    if (status == WD_OK) status = open_processor(out, alone, err);
+    if (status != WD_OK) wd_run_close(out);
+    return status;
+}
+
+void wd_run_close(wd_run *run)
+{
+    if (run->host != run->queue) wd_queue_close(run->host);
+    wd_queue_close(run->queue);
+    if (run->processor != run->device) wd_device_close(run->processor);
+    wd_device_close(run->device);
+    *run = (wd_run){0};
+}
+
+wd_status wd_run_go_on(wd_err *err)
+{
+    return wd_stop_requested() ? wd_fail(err, WD_INTERRUPTED, "stopped on request") : WD_OK;
+}

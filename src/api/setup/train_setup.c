@@ -1,0 +1,444 @@
+/* The set-up of a run: see api/setup/train_setup.h. */
+#include "api/setup/train_setup.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/options/parts.h"
+#include "api/options/tables.h"
+#include "api/setup/train_dtypes.h"
+#include "api/setup/train_objective.h"
+#include "api/setup/train_prompts.h"
+#include "core/host.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/stop.h"
+#include "dev/device_list.h"
+#include "io/file/writable.h"
+#include "model/convert/convert.h"
+#include "model/files/preset.h"
+#include "train/output/checkpoint_list.h"
+#include "train/output/components.h"
+
+enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
+
+/* ---- options without effect ---- */
+
+static void say_unneeded(const wd_train_options *o)
+{
+    if (o->offload_folder)
+        wd_log(WD_LOG_INFO,
+               "--offload_folder is not needed: weights that stream from disk are read "
+               "from the checkpoint's own files");
+    if (o->num_workers)
+        wd_log(WD_LOG_INFO, "--num_workers is not needed: prompts are read once, at the start");
+    if (o->sample_prompts.count && !strcmp(o->save_samples, "false"))
+        wd_log(WD_LOG_INFO, "--sample_prompts means nothing with --save_samples false");
+}
+
+/* ---- sizes ---- */
+
+static wd_status resolve_sizes(wd_train_setup *s, wd_err *err)
+{
+    wd_train_options *o = &s->options;
+    const int64_t unit = wd_pipeline_size_multiple(&s->teacher);
+    if (!o->height) o->height = s->student.image_height;
+    if (!o->width) o->width = s->student.image_width;
+    if (!o->max_sequence_length) o->max_sequence_length = s->student.text_tokens;
+    if (!o->max_sequence_length) o->max_sequence_length = s->teacher.text_tokens;
+    if (o->height % unit || o->width % unit)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--height, --width: expected multiples of %" PRId64
+                       " for this teacher, found %" PRId64 " x %" PRId64,
+                       unit, o->height, o->width);
+    return WD_OK;
+}
+
+/* Options of an optimizer that was not chosen would do nothing. */
+static wd_status check_optimizer(const wd_train_options *o, wd_err *err)
+{
+    const wd_train_options usual = wd_train_defaults();
+    const char *option = o->ademamix_alpha != usual.ademamix_alpha   ? "--ademamix_alpha"
+                         : o->ademamix_beta3 != usual.ademamix_beta3 ? "--ademamix_beta3"
+                                                                     : NULL;
+    if (!option || !strcmp(o->optimizer, "ademamix")) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s needs --optimizer ademamix, found %s: give it, or leave %s out", option,
+                   o->optimizer, option);
+}
+
+int64_t wd_train_epoch_steps(const wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    const int64_t ranks = s->comm ? s->comm->ranks : 1;
+    const int64_t step = o->batch_size * o->gradient_accumulation_steps * ranks;
+    return (s->data.count + step - 1) / step;
+}
+
+/* Sets the limits of the run; epochs count only if prompts are known. */
+static wd_status resolve_length(wd_train_setup *s, wd_err *err)
+{
+    wd_train_options *o = &s->options;
+    const int64_t per_epoch = wd_train_epoch_steps(s);
+    if (!o->num_steps && !o->num_epochs && !(o->max_minutes > 0)) o->num_epochs = EPOCHS_DEFAULT;
+    if ((double)o->num_epochs * (double)per_epoch > WD_INT_MAX)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--num_epochs %" PRId64
+                       ": expected a run of at most %g steps, found %" PRId64 " in each epoch",
+                       o->num_epochs, WD_INT_MAX, per_epoch);
+    if (o->num_epochs && per_epoch && (!o->num_steps || o->num_epochs * per_epoch < o->num_steps))
+        o->num_steps = o->num_epochs * per_epoch;
+    if (!o->sample_interval) o->sample_interval = o->num_steps / SHEETS_DEFAULT;
+    if (!o->num_steps || o->num_steps >= s->phases.count) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--recipe %.60s: expected a step for each of its %d phases, found a run of "
+                   "%" PRId64 " (--num_steps or --num_epochs)",
+                   o->recipe, s->phases.count, o->num_steps);
+}
+
+/* ---- folders ---- */
+
+/* Opens the checkpoint of --resume: PATH is a checkpoint, or a run's folder; "auto": the output
+ * folder. */
+static wd_status open_checkpoint(wd_checkpoint *out, const wd_train_setup *s, wd_err *err)
+{
+    const char *path = s->options.resume;
+    char folder[WD_PATH_MAX], state[WD_PATH_MAX];
+    if (!strcmp(path, "auto")) return wd_checkpoint_open_latest(out, s->checkpoints, err);
+    WD_TRY(wd_path_join(state, path, "state.json", err));
+    if (wd_path_exists(state)) return wd_checkpoint_open(out, path, err);
+    WD_TRY(wd_path_join(folder, path, "checkpoints", err));
+    if (wd_path_exists(folder)) return wd_checkpoint_open_latest(out, folder, err);
+    return wd_fail(err, WD_NOT_FOUND,
+                   "--resume %s: expected auto, a run's folder, which has checkpoints/, or a "
+                   "checkpoint's, which has state.json; found %s",
+                   path, wd_path_exists(path) ? "neither" : "no such folder");
+}
+
+/* Finds the checkpoint from which the run continues. If it belongs to the run in the output folder,
+ * the files of that run up to its step stay; else all files of that run are moved to earlier-N, and
+ * a link to its folder must not lead here. */
+static wd_status find_checkpoint(wd_train_setup *s, wd_err *err)
+{
+    wd_checkpoint checkpoint = {0};
+    if (!s->options.resume) return WD_OK;
+    const wd_status status = open_checkpoint(&checkpoint, s, err);
+    if (status == WD_NOT_FOUND && !strcmp(s->options.resume, "auto")) {
+        wd_log(WD_LOG_INFO, "--resume auto: no checkpoint in %s, a new run begins", s->checkpoints);
+        return WD_OK;
+    }
+    if (status != WD_OK) return status;
+    const bool own = wd_path_is_inside(checkpoint.path, s->checkpoints);
+    if (own) s->first_step = checkpoint.step + 1;
+    wd_train_dtypes_keep(s, checkpoint.run);
+    if (own || !realpath(checkpoint.path, s->resume))
+        memcpy(s->resume, checkpoint.path, sizeof s->resume);
+    wd_checkpoint_close(&checkpoint);
+    return WD_OK;
+}
+
+static wd_status choose_folders(wd_train_setup *s, wd_err *err)
+{
+    const wd_train_options *o = &s->options;
+    WD_TRY(wd_path_join(s->checkpoints, o->output_dir, "checkpoints", err));
+    if (o->cache_dir)
+        WD_TRY(wd_path_join(s->cache_dir, "", o->cache_dir, err));
+    else
+        WD_TRY(wd_path_join(s->cache_dir, o->output_dir, "cache", err));
+    if (o->sample_dir)
+        WD_TRY(wd_path_join(s->sample_dir, "", o->sample_dir, err));
+    else
+        WD_TRY(wd_path_join(s->sample_dir, o->output_dir, "samples", err));
+    return find_checkpoint(s, err);
+}
+
+/* ---- settings of the trainer ---- */
+
+static void fill_machine(wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    const int64_t scale = wd_pipeline_vae_scale(&s->teacher);
+    wd_optimizer_options optimizer = wd_optimizer_defaults();
+    optimizer.alpha = strcmp(o->optimizer, "ademamix") ? 0 : o->ademamix_alpha;
+    optimizer.beta3 = o->ademamix_beta3;
+    optimizer.beta1 = o->adam_beta1;
+    optimizer.beta2 = o->adam_beta2;
+    optimizer.eps = o->adam_eps;
+    optimizer.decay = o->weight_decay;
+    optimizer.grad_norm_max = o->max_grad_norm;
+    optimizer.ema_decay = o->ema_decay;
+    s->trainer.machine = (wd_machine_options){
+        .comm = s->comm,
+        .teacher = &s->teacher,
+        .first = o->init_student ? &s->first : NULL,
+        .student = s->student.dit,
+        .latent_height = o->height / scale,
+        .latent_width = o->width / scale,
+        .phases = s->phases,
+        .trajectory = {.seed = o->seed,
+                       .slots = o->trajectories,
+                       .steps = o->trajectory_steps,
+                       .student_steps = o->student_steps,
+                       .chords = o->chords,
+                       .on_policy_share = o->on_policy_share,
+                       .on_policy_end = o->on_policy_end,
+                       .on_policy_every = o->on_policy_every,
+                       .diversity_gain = o->diversity_gain,
+                       .prompts = s->data.count,
+                       .flow_shift = o->flow_shift,
+                       .num_train_timesteps = s->teacher.scheduler.num_train_timesteps,
+                       .integer_timesteps = s->teacher.scheduler.kind == WD_SCHEDULER_UNIPC},
+        .replay = o->target_replay,
+        .window = o->teacher_window,
+        .micro_batch = o->teacher_micro_batch,
+        .guidance_scale = {o->guidance_scale, o->guidance_scale_2},
+        .batch = o->batch_size,
+        .accumulation = o->gradient_accumulation_steps,
+        .deterministic_reduce = o->deterministic_reduce,
+        .shard_optimizer = o->shard_optimizer,
+        .checkpointing = o->gradient_checkpointing,
+        .ema = o->ema_decay > 0,
+        .optimizer = optimizer,
+        .text = wd_prompt_embeds_text,
+        .text_context = &s->embeds,
+    };
+    memcpy(s->trainer.machine.trajectory.sigma, s->sigma, sizeof s->sigma);
+    wd_train_dtypes_apply(s);
+}
+
+static wd_export_options export_options(const wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    const wd_texts *samples = &o->sample_prompts;
+    wd_export_options export = wd_export_defaults();
+    export.flow_shift = o->flow_shift;
+    export.sampling_steps = o->sample_steps;
+    export.height = o->height;
+    export.width = o->width;
+    export.text_tokens = o->max_sequence_length;
+    export.text_encoder_file = o->tokenizer ? NULL : o->text_encoder; /* ComfyUI's has one inside */
+    export.guidance_scale[0] = o->guidance_scale;
+    export.guidance_scale[1] = o->guidance_scale_2;
+    export.teacher_name = o->teacher_path ? o->teacher_path : s->teacher.path;
+    if (samples->count && !(samples->count == 1 && wd_prompts_is_file(samples->item[0])))
+        export.prompt = samples->item[0]; /* given on the command line, to be shown */
+    return export;
+}
+
+static bool stop(void *context)
+{
+    (void)context;
+    return wd_stop_requested();
+}
+
+static void fill_trainer(wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    wd_trainer_options *t = &s->trainer;
+    fill_machine(s);
+    t->output_dir = o->output_dir;
+    t->steps = o->num_steps;
+    t->seconds_max = 60 * o->max_minutes;
+    t->stop_at_step = o->stop_at_step;
+    t->lr =
+        (wd_lr_schedule){.shape = strcmp(o->lr_schedule, "cosine") ? WD_LR_CONSTANT : WD_LR_COSINE,
+                         .lr = o->lr,
+                         .ratio_min = o->min_lr_ratio,
+                         .warmup_steps = o->warmup_steps};
+    t->checkpoint_interval = o->checkpoint_interval;
+    t->checkpoint_s = o->checkpoint_interval ? 0 : CHECKPOINT_S;
+    t->keep_checkpoints = (int)o->keep_checkpoints;
+    t->sample_interval = o->sample_interval;
+    t->samples = (wd_samples_options){.folder = s->sample_dir,
+                                      .prompt = s->prompt + s->data.count,
+                                      .count = s->samples,
+                                      .text_first = s->data.count,
+                                      .steps = o->sample_steps,
+                                      .student_flow_shift = o->flow_shift,
+                                      .seed = o->seed};
+    t->export = export_options(s);
+    t->resume = *s->resume ? s->resume : NULL;
+    t->prompts_key = s->prompts_key;
+    t->teacher_key = s->teacher_key;
+    t->text_encoder_key = s->text_encoder_key;
+    t->negative_prompt = o->negative_prompt ? o->negative_prompt : "";
+    t->stop = stop;
+}
+
+/* A student of this program may be a teacher, but without guidance, since it has learnt guided
+ * velocities. */
+static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
+{
+    bool student;
+    WD_TRY(wd_export_is_student(&student, s->teacher.path, err));
+    if (student && !(s->comm && s->comm->rank))
+        wd_export_warn_of_guidance(s->teacher.path, isnan(s->options.guidance_scale)
+                                                        ? s->teacher.guidance_scale[0]
+                                                        : s->options.guidance_scale);
+    return WD_OK;
+}
+
+/* Says at the start, not after hours, what the programs for which --export writes will not do. */
+static void warn_of_clients(const wd_train_setup *s)
+{
+    char name[64];
+    if (!s->options.export_to || (s->comm && s->comm->rank)) return;
+    snprintf(name, sizeof name, "--export %.40s", s->options.export_to);
+    wd_convert_warn_of_clients(name, &s->student.dit, s->options.max_sequence_length);
+}
+
+/* Checks the folders that rank 0 writes. */
+static wd_status check_folders(const wd_train_setup *s, wd_err *err)
+{
+    if (s->comm && s->comm->rank) return WD_OK;
+    WD_TRY(wd_folder_check_writable(s->options.output_dir, "--output_dir", err));
+    WD_TRY(wd_folder_check_writable(s->cache_dir, "--cache_dir", err));
+    if (!s->samples) return WD_OK;
+    return wd_folder_check_writable(s->sample_dir, "--sample_dir", err);
+}
+
+/* Reads the student's config, and opens the model that the student starts from. */
+static wd_status open_student(wd_train_setup *s, wd_err *err)
+{
+    const char *config = s->options.student_config, *first = s->options.init_student;
+    if (!first) return wd_student_config_load(&s->student, config, &s->teacher, err);
+    WD_TRY(wd_pipeline_open(&s->first, first, err));
+    s->first.ignores_unknown = s->options.ignore_unknown_tensors;
+    WD_TRY(wd_pipeline_require(&s->first, WD_COMPONENT_TRANSFORMER, err));
+    if (config && wd_student_config_load(&s->student, config, &s->first, err))
+        return wd_fail_in(err, "in this message the teacher is the model of --init_student %s",
+                          first);
+    if (!config)
+        s->student = (wd_student_config){.dit = s->first.dit,
+                                         .image_height = s->first.default_height,
+                                         .image_width = s->first.default_width,
+                                         .text_tokens = s->first.trained_text_tokens};
+    return wd_student_config_check(&s->student.dit, &s->teacher.dit, err);
+}
+
+static wd_status open_parts(wd_train_setup *s, wd_err *err)
+{
+    say_unneeded(&s->options);
+    WD_TRY(wd_student_forms_parse(&s->forms, s->options.export_to, err));
+    const wd_pipeline_parts parts = WD_PARTS_OF(&s->options);
+    WD_TRY(wd_pipeline_open_parts(&s->teacher, s->options.teacher_path, &parts, err));
+    WD_TRY(check_guidance(s, err));
+    WD_TRY(wd_pipeline_require_experts(&s->teacher, err));
+    WD_TRY(wd_export_check(s->options.output_dir, &s->teacher, err));
+    WD_TRY(wd_student_check_forms(s->options.output_dir, &s->forms, err));
+    if (!s->comm || !s->comm->rank)
+        WD_TRY(wd_output_open(&s->output, s->options.output_dir, &s->teacher, err));
+    WD_TRY(open_student(s, err));
+    WD_TRY(wd_train_prompts_read(s, err));
+    WD_TRY(resolve_sizes(s, err));
+    WD_TRY(wd_train_objective_resolve(s, err));
+    WD_TRY(check_optimizer(&s->options, err));
+    WD_TRY(resolve_length(s, err));
+    WD_TRY(choose_folders(s, err));
+    WD_TRY(wd_train_dtypes_resolve(s, err));
+    WD_TRY(check_folders(s, err));
+    warn_of_clients(s);
+    fill_trainer(s);
+    return WD_OK;
+}
+
+static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err)
+{
+    const char *path = s->options.teacher_path;
+    wd_pipeline_parts parts = WD_PARTS_OF(&s->options);
+    const bool files = path || wd_parts_any(&parts);
+    if (preset && !files && !parts.lora[0] && !parts.lora[1])
+        return wd_preset_pipeline(&s->teacher, preset, err);
+    if (!files)
+        return wd_fail(
+            err, WD_INVALID_ARGUMENT, "plan needs --teacher_path PATH or --transformer FILE%s",
+            preset ? ": a preset has no weights into which --teacher_lora could be merged"
+                   : ", or --teacher_preset NAME");
+    if (preset) parts.preset = preset;
+    WD_TRY(wd_pipeline_open_parts(&s->teacher, path, &parts, err));
+    return wd_pipeline_require_experts(&s->teacher, err);
+}
+
+/* A plan needs no more than a transformer, but of a teacher that is all there it refuses what
+ * `train` refuses, and so it does of a text encoder or a VAE that is a file of its own: T5-XXL has
+ * UMT5's sizes, but not all of its tensors. */
+static wd_status check_other_parts(const wd_pipeline *p, wd_err *err)
+{
+    static const wd_component others[] = {WD_COMPONENT_TEXT_ENCODER, WD_COMPONENT_VAE};
+    const bool is_whole = *p->path && p->has[WD_COMPONENT_TEXT_ENCODER] &&
+                          p->has[WD_COMPONENT_VAE] && p->has[WD_COMPONENT_TOKENIZER];
+    if (is_whole) return wd_components_check(p, err);
+    for (int i = 0; i < 2; i++)
+        if (*p->part[others[i]])
+            WD_TRY(wd_pipeline_check_weights(p, others[i], err));
+    return WD_OK;
+}
+
+static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_err *err)
+{
+    WD_TRY(wd_student_forms_parse(&s->forms, s->options.export_to, err));
+    WD_TRY(open_teacher(s, preset, err));
+    WD_TRY(check_other_parts(&s->teacher, err));
+    WD_TRY(open_student(s, err));
+    WD_TRY(wd_train_prompts_read(s, err));
+    WD_TRY(resolve_sizes(s, err));
+    WD_TRY(wd_train_objective_resolve(s, err));
+    WD_TRY(check_optimizer(&s->options, err));
+    WD_TRY(resolve_length(s, err));
+    WD_TRY(choose_folders(s, err));
+    WD_TRY(wd_train_dtypes_resolve(s, err));
+    fill_trainer(s);
+    wd_machine_options *m = &s->trainer.machine;
+    if (!m->trajectory.prompts) m->trajectory.prompts = 1;
+    m->text_tokens = s->options.max_sequence_length;
+    m->text_repeat = 1;
+    return WD_OK;
+}
+
+wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_options *options,
+                                      wd_comm *ranks, const char *preset, wd_err *err)
+{
+    *out = (wd_train_setup){.comm = ranks,
+                            .given = *options,
+                            .options = *options,
+                            .bytes_before = wd_host_memory_own()};
+    const wd_status status = open_planned_parts(out, preset, err);
+    if (status != WD_OK) wd_train_setup_close(out);
+    return status;
+}
+
+wd_status wd_train_setup_key_teacher(wd_train_setup *s, wd_err *err)
+{
+    static const wd_component experts[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
+    char key[WD_SAFETENSORS_KEY_MAX] = "", before[WD_SAFETENSORS_KEY_MAX];
+    if (*s->teacher_key) return WD_OK;
+    for (int i = 0; i < wd_teacher_experts(&s->teacher); i++) {
+        memcpy(before, key, sizeof before);
+        WD_TRY(wd_pipeline_weights_key(key, &s->teacher, experts[i], before, err));
+    }
+    memcpy(s->teacher_key, key, sizeof key);
+    return WD_OK;
+}
+
+wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_comm *comm,
+                              wd_err *err)
+{
+    *out = (wd_train_setup){
+        .comm = comm, .given = *options, .options = *options, .bytes_before = wd_host_memory_own()};
+    const wd_status status = open_parts(out, err);
+    if (status != WD_OK) wd_train_setup_close(out);
+    return status;
+}
+
+void wd_train_setup_close(wd_train_setup *setup)
+{
+    wd_output_close(&setup->output);
+    wd_prompt_embeds_close(&setup->embeds);
+    wd_free((void *)setup->prompt);
+    wd_prompts_close(&setup->sample_file);
+    wd_prompts_close(&setup->data);
+    setup->prompt = NULL;
+}

@@ -1,0 +1,61 @@
+/* Turns the options of `train` into the trainer's settings: resolves defaults, reads files, and
+ * checks everything against the teacher. It computes nothing. */
+#ifndef WD_API_SETUP_TRAIN_SETUP_H
+#define WD_API_SETUP_TRAIN_SETUP_H
+
+#include "io/tensors/safetensors_key.h"
+#include "io/text/prompts.h"
+#include "model/text_cache/prompt_embeds.h"
+#include "train/loop/trainer.h"
+#include "train/output/comfyui.h"
+#include "train/output/output.h"
+#include "wandistiller.h"
+
+typedef struct wd_train_setup {
+    wd_comm *comm;            /* borrowed; without a vtable the ranks exist only in the plan */
+    size_t bytes_before;      /* memory of the process when the job began */
+    wd_train_options given;   /* the options of the caller */
+    wd_train_options options; /* with the values that were chosen for open ones */
+    wd_pipeline teacher;
+    wd_pipeline first; /* what the student starts from, where options.init_student says so */
+    wd_student_config student;
+    wd_prompts data, sample_file;
+    const char **prompt; /* [data.count + samples]: the data's, then the sheets'; owned */
+    int64_t samples;
+    wd_phases phases;                      /* of the options' recipe */
+    wd_student_forms forms;                /* of --export */
+    float sigma[WD_TRAJECTORY_SIGMAS_MAX]; /* of the option trajectory_sigmas; 0: not given */
+    wd_dtype encoder_dtype;
+    char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];
+    wd_output output;         /* of rank 0 */
+    char resume[WD_PATH_MAX]; /* the checkpoint's folder; "": a new run */
+    const char *begun_teacher_dtype, *begun_mixed_precision; /* of its run; NULL: a new run */
+    int64_t first_step;       /* files after this step are moved to earlier-N; 0: all files */
+    bool output_begun;        /* rank 0 has moved them and written run.json */
+    wd_prompt_embeds embeds;  /* opened by the caller; closed here */
+    char prompts_key[WD_PROMPTS_KEY_MAX];          /* of data; the caller computes it */
+    char teacher_key[WD_SAFETENSORS_KEY_MAX];      /* of its experts' weights; "": not known yet */
+    char text_encoder_key[WD_SAFETENSORS_KEY_MAX]; /* the caller computes it */
+    char text_kernels[WD_KERNELS_TEXT]; /* of the device that encodes the prompts; "": a processor;
+                                         * wd_text_plan finds it */
+    wd_trainer_options trainer; /* without the number of text rows, which wd_text_plan sets */
+} wd_train_setup;
+
+/* Computes teacher_key, one for all experts, if it is not known: it reads some pages of the
+ * weights. Checkpoints contain it, so that a resumed run must have the same. */
+wd_status wd_train_setup_key_teacher(wd_train_setup *setup, wd_err *err);
+
+/* Sets up a run. *out must not be moved, since the trainer's options point into it. */
+wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_comm *comm,
+                              wd_err *err);
+/* Sets up a run for planning alone: only the teacher must exist, or `preset` (may be NULL) names
+ * it. Without prompts the text has as many rows as a prompt can have. */
+wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_options *options,
+                                      wd_comm *ranks, const char *preset, wd_err *err);
+/* The steps of an epoch, in which all ranks together see as many samples as there are prompts; 0:
+ * there are no prompts. */
+int64_t wd_train_epoch_steps(const wd_train_setup *setup);
+
+void wd_train_setup_close(wd_train_setup *setup); /* a zeroed one is fine */
+
+#endif

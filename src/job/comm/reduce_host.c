@@ -1,0 +1,287 @@
+/* Reduction by way of host memory: see job/comm/reduce.h.
+ *
+ * Buckets go through a ring of slots, and each through the same stages: posted (its copy is
+ * launched, the first exchange waits for it), then for each tier exchanged and added, then for each
+ * tier, from the last to the first, gathered, and at the end placed (the copy back is launched).
+ * How many buckets have passed each stage is counted, and which is advanced next follows from these
+ * counts alone, so operations are posted in one order on all ranks. A slot's next bucket need not
+ * wait for the copy back: it is copied out by the same queue. */
+#include <assert.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "job/comm/reduce_impl.h"
+
+enum {
+    SLOTS = 4,
+    BLOCK = 2048 /* elements that are summed at a time: they stay in the nearest cache */
+};
+
+typedef struct slot {
+    char *bucket;       /* [pieces.bucket] staging: out, and with the sums back in */
+    float *arrived;     /* [a tier's operations, its ranks, a piece] */
+    size_t *at;         /* [ranks + 1] bytes */
+    size_t *arrived_at; /* [a tier's operations, its ranks + 1] bytes */
+    wd_event *copied;
+    wd_ticket *ticket; /* [hosts] of the stage it is in */
+    int tickets;
+    int64_t number; /* of the bucket */
+    unsigned round;
+    float *data; /* its bucket on the device */
+} slot;
+
+typedef struct host_reduce {
+    wd_reduce base;
+    int64_t passed[WD_REDUCE_STAGES + 1]; /* buckets that were posted, and that have passed each
+                                           * stage */
+    float *sum;                           /* by_round: [share] of the rounds so far */
+    slot slot[SLOTS];
+} host_reduce;
+
+int wd_reduce_most_in(int stages)
+{
+    return SLOTS / stages;
+}
+
+/* Whether others may still write to what is there. */
+static bool is_between(const host_reduce *r)
+{
+    return r->passed[r->base.stages] < r->passed[0];
+}
+
+/* ---- a tier's part of a bucket ---- */
+
+/* Where the own piece begins in the bucket. */
+static int64_t own_begin(const wd_reduce *r, const slot *s)
+{
+    return wd_reduce_own(r, s->number).first -
+           wd_pieces_bucket(&r->options.pieces, s->number).first;
+}
+
+static void exchange(wd_reduce *r, slot *s, const wd_reduce_tier *t, wd_event *after)
+{
+    size_t arrived = 0, *at = s->arrived_at;
+    for (int op = 0; op < t->ops; op++, at += t->group.count + 1) {
+        const wd_parts parts = wd_reduce_parts(s->at, t, op);
+        const size_t own = wd_part_bytes(&parts, t->member);
+        for (int i = 0; i <= t->group.count; i++) at[i] = arrived + (size_t)i * own;
+        arrived = at[t->group.count];
+        s->ticket[op] =
+            wd_comm_exchange_within(r->options.comm, WD_LANE_GRADIENTS, t->group, s->arrived,
+                                    (wd_parts){at, 1}, s->bucket, parts, after);
+    }
+    s->tickets = t->ops;
+}
+
+static void gather(wd_reduce *r, slot *s, const wd_reduce_tier *t, wd_event *after)
+{
+    for (int op = 0; op < t->ops; op++)
+        s->ticket[op] = wd_comm_gather_within(r->options.comm, WD_LANE_GRADIENTS, t->group,
+                                              s->bucket, wd_reduce_parts(s->at, t, op), after);
+    s->tickets = t->ops;
+}
+
+static void wait(const wd_reduce *r, slot *s)
+{
+    for (int i = 0; i < s->tickets; i++) wd_comm_wait(r->options.comm, s->ticket[i]);
+    s->tickets = 0;
+}
+
+/* to [count] = or += each of the ranks' [count], in their order. */
+static void add_ranks(float *restrict to, const float *restrict from, int64_t count, int ranks,
+                      bool first)
+{
+    for (int64_t begin = 0; begin < count; begin += BLOCK) {
+        const int64_t n = count - begin < BLOCK ? count - begin : BLOCK;
+        for (int rank = 0; rank < ranks; rank++) {
+            const float *part = from + rank * count + begin;
+            if (first && rank == 0)
+                memcpy(to + begin, part, (size_t)n * sizeof *to);
+            else
+                for (int64_t i = 0; i < n; i++) to[begin + i] += part[i];
+        }
+    }
+}
+
+/* The sums of what a tier has exchanged, into their places in the staged bucket. */
+static void add(slot *s, const wd_reduce_tier *t)
+{
+    const float *arrived = s->arrived;
+    for (int op = 0; op < t->ops; op++) {
+        const wd_parts parts = wd_reduce_parts(s->at, t, op);
+        const int64_t count = (int64_t)(wd_part_bytes(&parts, t->member) / sizeof *arrived);
+        float *staged = (float *)(s->bucket + wd_part_begin(&parts, t->member));
+        add_ranks(staged, arrived, count, t->group.count, true);
+        arrived += count * t->group.count;
+    }
+}
+
+/* by_round: to the sum of the own piece, which is staged where the round is the last. */
+static void add_round(host_reduce *h, slot *s)
+{
+    const wd_reduce *r = &h->base;
+    const int64_t count = wd_range_count(wd_reduce_own(r, s->number));
+    const int rank = r->options.comm->rank;
+    float *sum = h->sum + wd_pieces_packed(&r->options.pieces, s->number, rank);
+    add_ranks(sum, s->arrived, count, r->options.comm->ranks, s->round & WD_ROUND_FIRST);
+    if (s->round & WD_ROUND_LAST)
+        memcpy((float *)s->bucket + own_begin(r, s), sum, (size_t)count * sizeof *sum);
+}
+
+/* ---- the stages of a bucket ---- */
+
+static void place(wd_reduce *r, const slot *s)
+{
+    int64_t begin = 0, count = wd_range_count(wd_pieces_bucket(&r->options.pieces, s->number));
+    if (!(s->round & WD_ROUND_LAST)) return;
+    if (!wd_reduce_gathers(r, s->round)) {
+        begin = own_begin(r, s);
+        count = wd_range_count(wd_reduce_own(r, s->number));
+    }
+    wd_queue_copy(r->own, s->data + begin, (float *)s->bucket + begin,
+                  (size_t)count * sizeof(float));
+}
+
+/* The oldest bucket that is in this stage passes it. */
+static void pass(host_reduce *h, int stage)
+{
+    wd_reduce *r = &h->base;
+    if (h->passed[stage + 1] == h->passed[stage]) pass(h, stage - 1);
+    slot *s = &h->slot[h->passed[stage + 1]++ % SLOTS];
+    const int next = stage + 1;
+    wait(r, s);
+    if (stage < r->adds && r->options.by_round)
+        add_round(h, s);
+    else if (stage < r->adds)
+        add(s, r->tier[stage]);
+    if (next == r->stages)
+        place(r, s);
+    else if (next < r->adds)
+        exchange(r, s, r->tier[next], NULL);
+    else if (wd_reduce_gathers(r, s->round))
+        gather(r, s, r->tier[next], NULL);
+}
+
+static void host_post(wd_reduce *r, int64_t bucket)
+{
+    host_reduce *h = (host_reduce *)r;
+    const int last = r->stages - 1, most = wd_reduce_most_in(r->stages);
+    while (h->passed[0] - h->passed[r->stages] >= SLOTS) pass(h, last);
+    slot *s = &h->slot[h->passed[0]++ % SLOTS];
+    const wd_range range = wd_pieces_bucket(&r->options.pieces, bucket);
+    s->number = bucket;
+    s->round = r->round;
+    s->data = r->data + range.first;
+    wd_reduce_lay_out(s->at, &r->options.pieces, bucket, sizeof(float));
+    wd_queue_copy(r->own, s->bucket, s->data, (size_t)wd_range_count(range) * sizeof(float));
+    wd_event_record(s->copied, r->own);
+    exchange(r, s, r->tier[0], s->copied);
+    for (int i = 0; i < last; i++)
+        while (h->passed[i] - h->passed[i + 1] > most) pass(h, i);
+}
+
+static void host_finish(wd_reduce *r)
+{
+    host_reduce *h = (host_reduce *)r;
+    while (is_between(h)) pass(h, r->stages - 1);
+}
+
+/* ---- gathering ---- */
+
+static void post_gather(wd_reduce *r, slot *s, char *data, size_t element_bytes)
+{
+    const wd_range own = wd_reduce_own(r, s->number);
+    const size_t begin = (size_t)own_begin(r, s) * element_bytes;
+    wd_reduce_lay_out(s->at, &r->options.pieces, s->number, element_bytes);
+    wd_queue_copy(r->own, s->bucket + begin, data + (size_t)own.first * element_bytes,
+                  (size_t)wd_range_count(own) * element_bytes);
+    wd_event_record(s->copied, r->own);
+    gather(r, s, r->tier[r->adds], s->copied);
+}
+
+static void place_gathered(wd_reduce *r, slot *s, char *data, size_t element_bytes)
+{
+    const wd_range range = wd_pieces_bucket(&r->options.pieces, s->number);
+    wait(r, s);
+    wd_queue_copy(r->own, data + (size_t)range.first * element_bytes, s->bucket,
+                  (size_t)wd_range_count(range) * element_bytes);
+}
+
+/* By hosts a bucket is gathered by the second tier while it is half through the slots. */
+static void host_gather(wd_reduce *r, void *data, size_t element_bytes)
+{
+    host_reduce *h = (host_reduce *)r;
+    const int64_t buckets = wd_pieces_buckets(&r->options.pieces);
+    assert(!is_between(h));
+    for (int64_t b = 0; b < buckets + SLOTS; b++) {
+        slot *s = &h->slot[b % SLOTS], *half = &h->slot[(b + SLOTS / 2) % SLOTS];
+        if (b >= SLOTS) place_gathered(r, s, data, element_bytes);
+        if (b < buckets) {
+            s->number = b;
+            post_gather(r, s, data, element_bytes);
+        }
+        if (r->stages - r->adds == 1 || b < SLOTS / 2 || b - SLOTS / 2 >= buckets) continue;
+        wait(r, half);
+        gather(r, half, r->tier[r->stages - 1], NULL);
+    }
+}
+
+/* ---- open and close ---- */
+
+static wd_status open_slot(slot *s, const wd_reduce_options *o, wd_device *device, wd_err *err)
+{
+    static const char what[] = "gradients on their way";
+    const size_t ranks = (size_t)o->comm->ranks, ends = ranks + 1;
+    const size_t arrived = ranks * (size_t)wd_pieces_piece_max(&o->pieces);
+    WD_TRY(wd_host_alloc((void **)&s->bucket, device, (size_t)o->pieces.bucket * sizeof(float),
+                         what, err));
+    WD_TRY(wd_alloc((void **)&s->arrived, arrived, sizeof(float), what, err));
+    WD_TRY(wd_alloc((void **)&s->at, ends, sizeof *s->at, what, err));
+    const size_t hosts = (size_t)o->comm->hosts;
+    WD_TRY(wd_alloc((void **)&s->arrived_at, hosts + ends, sizeof *s->arrived_at, what, err));
+    WD_TRY(wd_alloc((void **)&s->ticket, hosts, sizeof *s->ticket, what, err));
+    return wd_event_open(&s->copied, device, err);
+}
+
+static void close_slot(slot *s, wd_device *device)
+{
+    wd_event_close(s->copied);
+    wd_host_free(device, s->bucket);
+    wd_free(s->arrived);
+    wd_free(s->at);
+    wd_free(s->arrived_at);
+    wd_free(s->ticket);
+}
+
+/* What others may still write to is left as it is. */
+static void host_close(wd_reduce *base)
+{
+    host_reduce *r = (host_reduce *)base;
+    if (is_between(r)) return;
+    for (int i = 0; i < SLOTS; i++) close_slot(&r->slot[i], base->device);
+    wd_free(r->sum);
+    wd_free(r);
+}
+
+static const wd_reduce_kind host_kind = {
+    .post = host_post, .finish = host_finish, .gather = host_gather, .close = host_close};
+
+wd_status wd_reduce_open_host(wd_reduce **out, const wd_reduce_options *options, wd_device *device,
+                              wd_err *err)
+{
+    host_reduce *h;
+    wd_status status;
+    WD_TRY(wd_alloc((void **)&h, 1, sizeof *h, "gradients on their way", err));
+    h->base.kind = &host_kind;
+    h->base.device = device;
+    for (int i = 0; i < SLOTS; i++) WD_TRY_OUT(open_slot(&h->slot[i], options, device, err));
+    if (options->by_round) {
+        const int64_t share = wd_pieces_share(&options->pieces, options->comm->rank);
+        WD_TRY_OUT(
+            wd_alloc((void **)&h->sum, (size_t)share, sizeof(float), "sums of gradients", err));
+    }
+    *out = &h->base;
+out:
+    if (status != WD_OK) host_close(&h->base);
+    return status;
+}

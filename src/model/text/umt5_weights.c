@@ -1,0 +1,104 @@
+/* The UMT5 encoder's weights: see model/text/umt5_impl.h. They stay in the mapped file; a layer
+ * that cannot be used in place is copied to a buffer for one layer. */
+
+#include "core/memory.h"
+#include "model/tables/weights.h"
+#include "model/text/umt5_impl.h"
+
+wd_tensor wd_umt5_bring(wd_umt5 *e, wd_arena *stage, const wd_safetensors_entry *w)
+{
+    wd_tensor t = w->tensor;
+    if (wd_weight_in_place(w, e->dtype, e->queue)) return t;
+    t.dtype = e->dtype;
+    t.data = wd_arena_push(stage, wd_tensor_bytes(&t));
+    wd_weight_bring(t.data, e->raw, w, e->dtype, e->queue);
+    return t;
+}
+
+void wd_umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer)
+{
+    wd_arena stage = wd_arena_over(e->stage, e->stage_bytes);
+    const wd_safetensors_entry **line = e->line + wd_umt5_layer_line(layer);
+    for (int i = 0; i < WD_UMT5_LAYER_SLOTS; i++) {
+        if (i != WD_UMT5_BIAS) w[i] = wd_umt5_bring(e, &stage, line[i]);
+    }
+    if (layer + 1 == e->config.layers || wd_device_is_dry(wd_queue_device(e->queue))) return;
+    for (int i = 0; i < WD_UMT5_LAYER_SLOTS; i++)
+        wd_safetensors_will_need(line[WD_UMT5_LAYER_SLOTS + i]);
+}
+
+/* Computes the bytes of `stage` and `raw` for the largest layer. */
+static void size_stage(wd_umt5 *e)
+{
+    for (int64_t layer = 0; layer <= e->config.layers; layer++) {
+        wd_arena stage = wd_arena_over(NULL, SIZE_MAX);
+        int slots = layer < e->config.layers ? WD_UMT5_LAYER_SLOTS : 1;
+        for (int i = 0; i < slots; i++) {
+            const wd_safetensors_entry *w = e->line[wd_umt5_layer_line(layer) + i];
+            if (i == WD_UMT5_BIAS || wd_weight_in_place(w, e->dtype, e->queue)) continue;
+            wd_arena_push(&stage, (size_t)wd_tensor_count(&w->tensor) * wd_dtype_bytes(e->dtype));
+            size_t bytes = wd_weight_raw_bytes(w, e->dtype, e->queue);
+            if (bytes > e->raw_bytes) e->raw_bytes = bytes;
+        }
+        if (stage.peak > e->stage_bytes) e->stage_bytes = stage.peak;
+    }
+}
+
+/* Finds the file's entry of every tensor of the table. */
+static wd_status find_tensors(wd_umt5 *e, const wd_safetensors *weights,
+                              const wd_tensor_table *table, wd_err *err)
+{
+    wd_tensor ignored;
+    for (int64_t i = 0; i < table->count; i++) {
+        const wd_tensor_spec *spec = &table->spec[i];
+        const wd_safetensors_entry *entry = wd_safetensors_find(weights, spec->name);
+        if (!entry && spec->may_miss) continue;
+        WD_TRY(wd_safetensors_expect(&ignored, weights, spec, err));
+        e->line[i] = entry;
+    }
+    e->embedding = e->line[0] ? e->line[0] : e->line[1];
+    if (e->embedding) return WD_OK;
+    return wd_fail(err, WD_NOT_FOUND, "%s: has neither tensor \"%s\" nor \"%s\"",
+                   e->line[WD_UMT5_EMBED_SLOTS]->file, table->spec[0].name, table->spec[1].name);
+}
+
+wd_status wd_umt5_open(wd_umt5 **out, const wd_umt5_config *config, const wd_safetensors *weights,
+                       wd_dtype dtype, wd_queue *queue, wd_err *err)
+{
+    void *block;
+    wd_umt5 *e = NULL;
+    wd_tensor_table table = {0};
+    wd_device *device = wd_queue_device(queue);
+    wd_status status;
+    if (dtype != WD_F32 && dtype != WD_BF16)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "UMT5 computes in float32 or bfloat16, not in %s: its activations overflow",
+                       wd_dtype_option_name(dtype));
+    WD_TRY(wd_alloc(&block, 1, sizeof *e, "a text encoder", err));
+    e = block;
+    *e = (wd_umt5){.config = *config, .dtype = dtype, .queue = queue};
+    WD_TRY_OUT(wd_umt5_table_open(&table, config, err));
+    WD_TRY_OUT(wd_alloc(&block, (size_t)table.count, sizeof *e->line, "a text encoder", err));
+    e->line = block;
+    WD_TRY_OUT(find_tensors(e, weights, &table, err));
+    size_stage(e);
+    if (e->stage_bytes)
+        WD_TRY_OUT(wd_device_alloc(&e->stage, device, e->stage_bytes, "text encoder layer", err));
+    if (e->raw_bytes)
+        WD_TRY_OUT(wd_device_alloc(&e->raw, device, e->raw_bytes, "text encoder tensor", err));
+    *out = e;
+    e = NULL;
+out:
+    wd_umt5_table_close(&table);
+    wd_umt5_close(e);
+    return status;
+}
+
+void wd_umt5_close(wd_umt5 *e)
+{
+    if (!e) return;
+    wd_device_free(wd_queue_device(e->queue), e->stage);
+    wd_device_free(wd_queue_device(e->queue), e->raw);
+    wd_free(e->line);
+    wd_free(e);
+}

@@ -1,0 +1,45 @@
+/* The machine's own fields, for its files, for recipes and for the trainer. */
+#ifndef WD_TRAIN_LOOP_MACHINE_IMPL_H
+#define WD_TRAIN_LOOP_MACHINE_IMPL_H
+
+#include "train/loop/machine.h"
+#include "train/network/readback.h"
+
+enum { WD_NETWORKS_MAX = 4 }; /* of one recipe */
+
+struct wd_machine {
+    wd_machine_options options;
+    wd_queue *queue;                      /* borrowed */
+    wd_sweep *sweep;                      /* NULL: there is no teacher */
+    wd_queue *home;                       /* where trajectories move on; borrowed */
+    wd_source *source;                    /* of batches */
+    wd_network *network[WD_NETWORKS_MAX]; /* the student is the first */
+    wd_params *params[WD_NETWORKS_MAX];   /* of each network */
+    int networks;
+    wd_params *saved[WD_NETWORKS_MAX + 1]; /* of each network, and the source's snapshot */
+    double progress; /* share of the phase that is over, set before each step */
+    wd_readback *readback;
+    float *loss;         /* [batch] device: of a micro-batch's samples */
+    float *losses;       /* [ranks, accumulation, batch] host: of a result; NULL without ranks */
+    int64_t state_count; /* elements of one state's latents */
+    bool pauses; /* set before a step that a checkpoint or the end follows: no targets of later
+                  * steps are made, so that the checkpoint is the same for any number of ranks */
+};
+
+/* Opens a network of this configuration, and adds it to the machine. */
+wd_status wd_machine_add_network(wd_machine *machine, const wd_params_names *names,
+                                 const wd_dit_config *config, wd_err *err);
+
+/* What the recipe's source is told of a machine with these options, but for the student. */
+wd_source_options wd_machine_source_options(const wd_machine_options *options);
+
+/* Opens the source of the machine's phase; its networks and its sweep are open. */
+wd_status wd_machine_open_source(wd_machine *machine, wd_err *err);
+
+/* *out = the parameters that a checkpoint has, with no other tensors: valid until the next call. */
+void wd_machine_list_networks(wd_machine *machine, wd_checkpoint_tensors *out);
+
+/* 1 / (samples of a step, of all ranks). */
+float wd_machine_loss_factor(const wd_machine *machine);
+
+#endif

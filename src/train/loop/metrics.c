@@ -1,0 +1,133 @@
+/* Rows: see metrics.h. A number is written with as many digits as its precision has (9
+ * for a float, 17 for a double), so equal bits are equal text. */
+#include "train/loop/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+#include "io/file/record_file.h"
+#include "train/loop/tensorboard.h"
+
+enum { CHUNK_BYTES = 16 << 10 }; /* many times the longest row */
+
+struct wd_metrics {
+    wd_record_file rows;
+    wd_tensorboard *board;
+};
+
+/* The step of a line that wd_metrics_write wrote, or -1: every line begins with it. */
+static int64_t step_of(const char *line)
+{
+    int64_t step = -1;
+    return sscanf(line, "{\"step\": %" SCNd64 ",", &step) == 1 ? step : -1;
+}
+
+/* Adds to *keep the bytes of the chunk's first whole lines of steps up to `resume_step`; returns
+ * where the rest begins. *ended is set by another line. */
+static char *keep_lines(int64_t *keep, bool *ended, char *chunk, size_t bytes, int64_t resume_step)
+{
+    char *line = chunk, *end;
+    while (!*ended && (end = memchr(line, '\n', bytes - (size_t)(line - chunk)))) {
+        *end = '\0';
+        const int64_t step = step_of(line);
+        *ended = step < 0 || step > resume_step;
+        if (!*ended) *keep += end + 1 - line;
+        if (!*ended) line = end + 1;
+    }
+    return line;
+}
+
+/* Cuts the file behind the last whole line of a step up to `resume_step`. What a kill left of a
+ * line goes, too, and a line that is longer than any of ours. What could not be read is not there
+ * to be cut off. */
+static wd_status cut_back(wd_record_file *rows, int64_t resume_step, wd_err *err)
+{
+    char chunk[CHUNK_BYTES];
+    size_t held = 0;
+    int64_t keep = 0;
+    bool ended = false;
+    while (!ended && held < CHUNK_BYTES) {
+        const ssize_t n = read(rows->fd, chunk + held, CHUNK_BYTES - held);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return wd_fail(err, WD_IO, "%s: cannot be read: %s", rows->path, strerror(errno));
+        if (n == 0) break;
+        held += (size_t)n;
+        const char *rest = keep_lines(&keep, &ended, chunk, held, resume_step);
+        held -= (size_t)(rest - chunk);
+        memmove(chunk, rest, held);
+    }
+    return wd_record_file_cut(rows, keep, err);
+}
+
+wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err)
+{
+    wd_metrics *metrics = NULL;
+    wd_status status = WD_OK;
+    char path[WD_PATH_MAX];
+    WD_TRY(wd_path_join(path, folder, "metrics.jsonl", err));
+    WD_TRY(wd_alloc((void **)&metrics, 1, sizeof *metrics, "metrics", err));
+    metrics->rows.fd = -1;
+    WD_TRY_OUT(wd_record_file_open(&metrics->rows, path, err));
+    WD_TRY_OUT(cut_back(&metrics->rows, resume_step, err));
+    WD_TRY_OUT(wd_tensorboard_open(&metrics->board, folder, resume_step + 1, err));
+out:
+    if (status == WD_OK)
+        *out = metrics;
+    else
+        wd_metrics_close(metrics);
+    return status;
+}
+
+void wd_metrics_close(wd_metrics *metrics)
+{
+    if (!metrics) return;
+    wd_record_file_close(&metrics->rows);
+    wd_tensorboard_close(metrics->board);
+    wd_free(metrics);
+}
+
+static const char *number_text(char out[32], double v, int digits)
+{
+    if (isfinite(v))
+        snprintf(out, 32, "%.*g", digits, v);
+    else
+        snprintf(out, 32, "null");
+    return out;
+}
+
+static wd_status write_line(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
+{
+    char line[512], loss[32], norm[32], lr[32], seconds[32], rate[32];
+    const int bytes =
+        snprintf(line, sizeof line,
+                 "{\"step\": %" PRId64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
+                 "\"samples\": %" PRId64 ", \"targets\": %" PRId64 ", \"phase\": \"%s\", "
+                 "\"seconds\": %s, \"steps_per_s\": %s}\n",
+                 row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
+                 number_text(lr, row->lr, 17), row->samples, row->targets, row->phase,
+                 number_text(seconds, row->seconds, 7), number_text(rate, row->steps_per_s, 4));
+    return wd_record_file_write(&metrics->rows, line, (size_t)bytes, err);
+}
+
+wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
+{
+    const struct {
+        const char *tag;
+        double value;
+    } scalars[] = {{"train/loss", row->loss},
+                   {"train/grad_norm", row->grad_norm},
+                   {"train/lr", row->lr},
+                   {"train/steps_per_s", row->steps_per_s}};
+    WD_TRY(write_line(metrics, row, err));
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
+        WD_TRY(wd_tensorboard_scalar(metrics->board, scalars[i].tag, scalars[i].value, row->step,
+                                     err));
+    return WD_OK;
+}

@@ -1,0 +1,32 @@
+/* What a run says about itself while it runs: metrics.jsonl and TensorBoard events.
+ *
+ * metrics.jsonl has one JSON object per optimiser step, written line by line; everything before
+ * "seconds" is a function of seed and options, what follows are times. When a run is resumed, lines
+ * past the checkpoint's step are cut off, and TensorBoard is told to forget them. */
+#ifndef WD_TRAIN_LOOP_METRICS_H
+#define WD_TRAIN_LOOP_METRICS_H
+
+#include "core/error.h"
+
+typedef struct wd_metrics wd_metrics;
+
+typedef struct wd_metrics_row {
+    int64_t step;               /* from 1: steps done */
+    double loss, grad_norm, lr; /* not finite: null in JSON */
+    int64_t samples;            /* that the student has seen so far */
+    int64_t targets;            /* teacher velocities that they are of */
+    const char *phase;          /* the recipe of the phase that the step is of */
+    double seconds;             /* since the run began, earlier parts included */
+    double steps_per_s;
+} wd_metrics_row;
+
+/* Appends to <folder>/metrics.jsonl after cutting off rows with step > `resume_step` (0: starts
+ * anew), and begins an event file in the same folder. */
+wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err);
+void wd_metrics_close(wd_metrics *metrics); /* NULL is allowed */
+
+/* The row as a line, and as scalars of the event file: train/loss, grad_norm, lr, steps_per_s. What
+ * a failure leaves out is whole lines and whole scalars; the next row may be written. */
+wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err);
+
+#endif

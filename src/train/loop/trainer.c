@@ -1,0 +1,403 @@
+/* The training loop: see train/loop/trainer.h.
+ *
+ * With ranks all of them run it alike. Before each step they tell one another what clocks and
+ * signals say, and all go by the same: rank 0's clock, anybody's signal. */
+#include "train/loop/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/file_space.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "io/file/file.h"
+#include "train/loop/trainer_impl.h"
+#include "train/network/init.h"
+
+enum { OTHER_S = 3600, OTHER_STEPS = 100 }; /* what is no step may take the longer of these */
+
+static wd_status open_words(wd_trainer *t, wd_err *err)
+{
+    const size_t ranks = (size_t)wd_machine_ranks(&t->options->machine);
+    return wd_alloc((void **)&t->words, ranks, sizeof *t->words, "ranks", err);
+}
+
+/* What clocks and signals say, the same on all ranks until the next call. */
+static void agree(wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    wd_comm *comm = o->machine.comm;
+    t->words[comm ? comm->rank : 0] =
+        (wd_trainer_word){.elapsed_s = wd_trainer_elapsed_s(t),
+                          .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
+    if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
+    t->elapsed_s = t->words[0].elapsed_s;
+    t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;
+    t->stop = false;
+    for (int r = 0; r < wd_machine_ranks(&o->machine); r++) t->stop |= t->words[r].stop != 0;
+}
+
+static void begin_progress(wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    t->progress = wd_progress_begin("training", "step", t->step, o->steps);
+    t->progress.sharers = o->machine.comm ? o->machine.comm->host_ranks : 1;
+    if (o->seconds_max > 0) t->progress.seconds_max = o->seconds_max - t->seconds_before;
+}
+
+/* ---- the output folder ---- */
+
+/* Before this rank writes: the folder is ready, and its paths are those where it is now. */
+static wd_status ready_output(wd_trainer *t, wd_err *err)
+{
+    const wd_trainer_options *o = t->options;
+    if (!wd_trainer_writes(t)) return WD_OK;
+    if (o->ready_output) WD_TRY(o->ready_output(t->folder, o->output_context, err));
+    WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
+    return t->metrics ? WD_OK : wd_metrics_open(&t->metrics, t->folder, t->first_step, err);
+}
+
+typedef wd_status write_fn(wd_trainer *t, wd_err *err);
+
+/* Writes into the output folder. If the folder was moved meanwhile, neither place may have all that
+ * was written, so this writes once more. A run of several ranks writes once, since all ranks would
+ * have to take part in writing again. */
+static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
+{
+    char before[WD_PATH_MAX];
+    WD_TRY(ready_output(t, err));
+    memcpy(before, t->folder, sizeof before);
+    const wd_status status = fn(t, err);
+    if (wd_machine_ranks(&t->options->machine) > 1 || ready_output(t, NULL) != WD_OK) return status;
+    return strcmp(before, t->folder) ? fn(t, err) : status;
+}
+
+/* Warns of a checkpoint for which there was no space. */
+static void say_unsaved(const wd_trainer *t, const wd_err *why)
+{
+    char from[64] = "there is no earlier one to resume from", older[128] = "";
+    const int keep = t->options->keep_checkpoints;
+    const int64_t newest = wd_trainer_newest_checkpoint(t);
+    const char *what = t->ends ? "the run ends without this checkpoint"
+                               : "training goes on, and writes the next checkpoint when it is due";
+    if (newest >= 0) snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
+    if (newest >= 0 && keep > 1)
+        snprintf(older, sizeof older,
+                 "; older ones, which --keep_checkpoints %d keeps, may be removed", keep);
+    wd_log(WD_LOG_WARNING, "%s; %s; %s%s", why->message, what, from, older);
+}
+
+/* Whether rank 0 found no space, as all ranks hear from it. */
+static bool hear_of_space(wd_trainer *t, bool lacks)
+{
+    wd_comm *comm = t->options->machine.comm;
+    t->words[comm ? comm->rank : 0] = (wd_trainer_word){.lacks_space = lacks};
+    if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
+    return t->words[0].lacks_space != 0;
+}
+
+/* Of the rank that writes. A checkpoint that finds no space is a warning: the run goes on with
+ * those that it has, and what it was training is not lost. *lacks = whether that is so. */
+static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tensors,
+                               const json_t *run, bool *lacks, wd_err *err)
+{
+    wd_err why = {0};
+    wd_file_space_watch();
+    const wd_status status =
+        wd_checkpoint_write(t->checkpoints, t->step, tensors, run, t->machine->queue, &why);
+    *lacks = status == WD_IO && wd_file_space_lacked();
+    if (*lacks)
+        say_unsaved(t, &why);
+    else if (status != WD_OK && err)
+        *err = why;
+    return *lacks ? WD_OK : status;
+}
+
+/* Writes a checkpoint: all ranks take part, and one of them writes. No checkpoint is written while
+ * steps are dropped, because the values that make a step not finite may be among those that would
+ * be saved; one is written after the next step that is taken. If there is no space for a
+ * checkpoint, it is left out, and the next one is written when it is due. */
+static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
+{
+    wd_status status;
+    bool lacks_space = false;
+    wd_checkpoint_tensors tensors;
+    json_t *run = NULL;
+    WD_TRY(wd_trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
+    t->owed = t->not_finite > 0;
+    if (t->owed) return WD_OK;
+    WD_TRY_OUT(wd_machine_save(t->machine, &run, &tensors, err));
+    WD_TRY_OUT(wd_machine_check_finite(t->machine, err));
+    t->saved_s = t->elapsed_s;
+    WD_TRY_OUT(wd_trainer_save_run(run, t->options, &t->phase, wd_trainer_elapsed_s(t), err));
+    if (wd_trainer_writes(t))
+        WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
+    else
+        wd_checkpoint_assist(&tensors, t->machine->queue);
+    wd_queue_wait(t->machine->queue); /* what others wait for is done before this rank waits */
+    if (!hear_of_space(t, lacks_space)) t->saved_step = t->step;
+out:
+    json_decref(run);
+    return status;
+}
+
+/* The phase in which the run goes on. */
+static wd_status find_phase(wd_trainer *t, wd_err *err)
+{
+    json_t *run;
+    WD_TRY(wd_checkpoint_read_run(&run, NULL, t->options->resume, err));
+    const wd_json_reader r = {.object = run, .where = t->options->resume};
+    const wd_status status = wd_trainer_read_phase(&t->phase, t->options, r, err);
+    json_decref(run);
+    return status;
+}
+
+/* Goes on where a checkpoint ends. */
+static wd_status resume(wd_trainer *t, wd_err *err)
+{
+    wd_status status;
+    wd_checkpoint checkpoint = {0};
+    WD_TRY_OUT(wd_checkpoint_open(&checkpoint, t->options->resume, err));
+    const wd_json_reader r = {.object = checkpoint.run, .where = checkpoint.path};
+    WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
+    WD_TRY_OUT(wd_machine_load(t->machine, &checkpoint, err));
+    t->step = t->first_step = t->whole_from = checkpoint.step;
+    if (wd_trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
+out:
+    wd_checkpoint_close(&checkpoint);
+    return status;
+}
+
+/* What is no step is allowed longer. */
+static void watch_other(const wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    wd_watch_step(o->watch, t->step, fmax(OTHER_S, OTHER_STEPS * o->step_s_max));
+}
+
+/* While samples are drawn: see wd_samples_options. */
+static bool stops_samples(void *context, bool together)
+{
+    wd_trainer *t = context;
+    const wd_trainer_options *o = t->options;
+    watch_other(t);
+    if (!together) return o->stop && o->stop(o->stop_context);
+    agree(t);
+    return t->stop;
+}
+
+static wd_status open_samples(wd_trainer *t, wd_err *err)
+{
+    wd_samples_options samples = t->options->samples;
+    if (!samples.count) return WD_OK;
+    samples.stop = stops_samples;
+    samples.stop_context = t;
+    return wd_samples_open(&t->samples, &samples, t->machine, err);
+}
+
+/* A student that is not finite at the start never will be. */
+static wd_status check_start(const wd_trainer *t, wd_err *err)
+{
+    const wd_machine *m = t->machine;
+    const wd_params *params = wd_machine_params(m);
+    const wd_pipeline *first = wd_machine_first(&m->options);
+    if (wd_optimizer_finds_finite(wd_network_optimizer(m->network[0]), params->buffer[WD_PARAMS_P],
+                                  wd_params_elements(params, WD_PARAMS_P), m->queue))
+        return WD_OK;
+    if (t->options->resume)
+        return wd_fail(err, WD_NOT_FINITE, "%s: its weights are not finite: resume another one",
+                       t->options->resume);
+    return wd_fail(err, WD_NOT_FINITE,
+                   "%s/%s: its weights, which the student starts from, are not finite: the "
+                   "model is damaged",
+                   first->path, wd_component_name(wd_student_expert(first)));
+}
+
+/* A rank that is asked to stop meanwhile tells the others before the first step. */
+static wd_status begin_student(wd_trainer *t, wd_err *err)
+{
+    wd_err why = {0};
+    const wd_status status = wd_machine_begin(t->machine, &why);
+    t->left_off = status == WD_INTERRUPTED;
+    if (status == WD_OK || t->left_off) return WD_OK;
+    if (err) *err = why;
+    return status;
+}
+
+static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
+{
+    const wd_trainer_options *o = t->options;
+    const wd_pipeline *first = wd_machine_first(&o->machine);
+    WD_TRY(open_words(t, err));
+    if (o->resume) WD_TRY(find_phase(t, err));
+    const wd_machine_options machine = wd_trainer_machine(t);
+    if (wd_trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
+    WD_TRY(wd_path_join(t->folder, "", o->output_dir, err));
+    WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
+    WD_TRY(wd_machine_open(&t->machine, &machine, where, queue, err));
+    if (o->resume) {
+        WD_TRY(resume(t, err));
+    } else {
+        wd_student_say_blocks(&o->machine.student, first);
+        WD_TRY(begin_student(t, err));
+    }
+    const wd_status started = check_start(t, err);
+    WD_TRY(wd_machine_check_devices(t->machine, err));
+    WD_TRY(started);
+    return open_samples(t, err);
+}
+
+static bool is_over(const wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    return (o->steps && t->step >= o->steps) ||
+           (o->seconds_max > 0 && t->elapsed_s >= o->seconds_max);
+}
+
+static bool is_stopped(const wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    return (o->stop_at_step && t->step >= o->stop_at_step) || t->stop;
+}
+
+static bool is_due(int64_t step, int64_t interval)
+{
+    return interval && step % interval == 0;
+}
+
+/* Whether what is known now says that the next step is followed by a checkpoint. */
+static bool next_is_saved(const wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    const int64_t end = t->step + 1;
+    const int64_t last = wd_trainer_last_step(t);
+    return (last && end >= last) || is_due(end, o->checkpoint_interval) || t->save || t->owed;
+}
+
+static wd_status draw_sheet(wd_trainer *t, wd_err *err)
+{
+    WD_TRY(ready_output(t, err));
+    return wd_samples_write(t->samples, t->step, err);
+}
+
+/* A sheet on the way. One whose pictures are not finite is missing, since the student may be well;
+ * if the last one is, too, the run ends with that error after all else is saved. */
+static wd_status draw_sheet_or_warn(wd_trainer *t, wd_err *err)
+{
+    wd_err why = {0};
+    const wd_status status = draw_sheet(t, &why);
+    if (status == WD_NOT_FINITE) {
+        wd_log(WD_LOG_WARNING, "%s; training goes on without this sheet of samples", why.message);
+        return WD_OK;
+    }
+    if (status != WD_OK && err) *err = why;
+    return status;
+}
+
+static wd_status run_step(wd_trainer *t, wd_err *err)
+{
+    const wd_trainer_options *o = t->options;
+    const bool is_first = t->step == t->phase.step;
+    wd_watch_step(o->watch, t->step, o->step_s_max + (is_first ? o->first_s : 0));
+    t->machine->progress = wd_trainer_progress(t);
+    double lr = wd_lr_at(&o->lr, t->step - t->phase.step, t->machine->progress);
+    t->machine->pauses = next_is_saved(t);
+    WD_TRY(wd_machine_step(t->machine, t->step, lr, err));
+    t->lr[t->step++ % 4] = lr;
+    if (!t->metrics) WD_TRY(ready_output(t, err));
+    WD_TRY(wd_trainer_take_results(t, 1, err));
+    watch_other(t);
+    const bool is_last = o->steps && t->step >= o->steps; /* which finish() saves */
+    if (!is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed))
+        WD_TRY(write_in_place(t, write_checkpoint, err));
+    if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
+        WD_TRY(draw_sheet_or_warn(t, err));
+    return WD_OK;
+}
+
+/* Whether the checkpoint of the last step is there: this run has written it, or a run that had
+ * nothing left to do was resumed from it in its own folder. The same on all ranks. */
+static bool is_saved(const wd_trainer *t)
+{
+    char own[WD_PATH_MAX];
+    const wd_trainer_options *o = t->options;
+    if (t->step > t->first_step) return t->saved_step == t->step;
+    return o->resume && wd_path_join(own, o->output_dir, "checkpoints/", NULL) == WD_OK &&
+           !strncmp(o->resume, own, strlen(own));
+}
+
+/* How the student of the phase under way is written. */
+static wd_export_options export_of(const wd_trainer *t)
+{
+    const wd_machine_options *m = &t->machine->options;
+    wd_export_options export = t->options->export;
+    export.trained_steps = t->step;
+    export.buffer = m->ema ? WD_PARAMS_EMA : WD_PARAMS_P;
+    export.student_steps = m->trajectory.student_steps;
+    if (export.student_steps) export.sampling_steps = export.student_steps;
+    return export;
+}
+
+/* All ranks take part; one of them writes. */
+static wd_status write_student(wd_trainer *t, wd_err *err)
+{
+    const wd_machine *m = t->machine;
+    const wd_export_options export = export_of(t);
+    wd_params_collect(wd_machine_params(m), export.buffer, m->queue);
+    if (!wd_trainer_writes(t)) return WD_OK;
+    return wd_export_student(t->folder, wd_machine_params(m), m->options.teacher, &export, m->queue,
+                             err);
+}
+
+/* A checkpoint, the student's folder, a last sheet. The checkpoint comes first, since a run whose
+ * student then finds no space is resumed from it; without it the student is written all the same.
+ */
+static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
+{
+    t->ends = true;
+    if (!is_saved(t)) WD_TRY(write_in_place(t, write_checkpoint, err));
+    if (t->not_finite) return wd_trainer_diverged(t, err);
+    WD_TRY(wd_trainer_prune(t, err));
+    WD_TRY(write_in_place(t, write_student, err));
+    return t->samples && !interrupted ? draw_sheet(t, err) : WD_OK;
+}
+
+wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
+                         const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err)
+{
+    wd_status status;
+    wd_trainer t = {.options = options, .saved_step = -1, .proven_step = -1};
+    bool interrupted = false;
+    WD_TRY_OUT(begin(&t, teacher, queue, err));
+    t.begun = t.rated = wd_clock_s();
+    t.rated_step = t.step;
+    t.saved_s = t.seconds_before;
+    if (wd_trainer_writes(&t)) begin_progress(&t);
+    agree(&t);
+    while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
+        if (wd_trainer_phase_is_over(&t)) WD_TRY_OUT(wd_trainer_next_phase(&t, err));
+        WD_TRY_OUT(run_step(&t, err));
+        agree(&t);
+    }
+    const double seconds = wd_trainer_elapsed_s(&t);
+    const bool untouched = interrupted && t.step == t.first_step;
+    if (!untouched) WD_TRY_OUT(finish(&t, interrupted, err));
+    *out = (wd_trainer_result){
+        .steps = t.step,
+        .targets = wd_machine_targets(t.machine),
+        .loss = wd_trainer_mean_loss(&t),
+        .seconds = seconds,
+        .saved_step = untouched || is_saved(&t) ? t.step : wd_trainer_newest_checkpoint(&t),
+        .interrupted = interrupted,
+        .untouched = untouched,
+        .export = export_of(&t)};
+    memcpy(out->folder, t.folder, sizeof out->folder);
+out:
+    wd_metrics_close(t.metrics);
+    wd_samples_close(t.samples);
+    wd_machine_close(t.machine);
+    wd_free(t.words);
+    return status;
+}

@@ -1,0 +1,112 @@
+/* The trainer's own fields, for its files. */
+#ifndef WD_TRAIN_LOOP_TRAINER_IMPL_H
+#define WD_TRAIN_LOOP_TRAINER_IMPL_H
+
+#include "core/clock.h"
+#include "core/progress.h"
+#include "train/loop/machine_impl.h"
+#include "train/loop/metrics.h"
+#include "train/loop/trainer.h"
+
+enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */
+
+/* What each rank sends to all others before a step. */
+typedef struct wd_trainer_word {
+    double elapsed_s;
+    int64_t stop;
+    int64_t lacks_space; /* of rank 0, after a checkpoint: there was no space for it */
+} wd_trainer_word;
+
+typedef struct wd_trainer {
+    const wd_trainer_options *options;
+    wd_machine *machine;
+    wd_metrics *metrics;
+    wd_samples *samples;
+    char folder[WD_PATH_MAX], checkpoints[WD_PATH_MAX]; /* where the output folder is now */
+    int64_t first_step;                                 /* steps that were done when it began */
+    int64_t step;                                       /* optimiser steps launched */
+    wd_phase_begin phase;                               /* that is under way */
+    int64_t losses;        /* that are finite, of this part of the run */
+    double seconds_before; /* of earlier parts of the run */
+    double begun;          /* clock */
+    wd_progress_part progress;
+    double elapsed_s;       /* time of training, agreed among all ranks before this step */
+    bool stop;              /* whether the run ends before this step; agreed likewise */
+    wd_trainer_word *words; /* [ranks] */
+    double saved_s;         /* elapsed at the last checkpoint */
+    int64_t saved_step;     /* of the last checkpoint that this run wrote; -1: it wrote none */
+    int64_t whole_from;     /* checkpoints of this step and later are known to be whole */
+    int64_t proven_step;    /* of the newest checkpoint that a finite loss followed; -1: of none */
+    bool save;              /* the time for one has come, as all ranks have agreed */
+    bool owed;              /* one was due, and the last step was dropped */
+    bool left_off;          /* a stop was requested before the student had its first weights */
+    bool ends;              /* the last files of the run are being written */
+    bool metrics_warned;    /* that they cannot be written */
+    double lr[4];           /* of steps whose results are still on their way, by step modulo 4 */
+    int not_finite;         /* steps in a row */
+    double loss[WD_TRAINER_LOSSES];
+    double rated;       /* clock: when steps_per_s was last measured */
+    int64_t rated_step; /* and after which step */
+    double steps_per_s; /* 0: not measured yet */
+} wd_trainer;
+
+static inline double wd_trainer_elapsed_s(const wd_trainer *t)
+{
+    return t->seconds_before + wd_clock_s() - t->begun;
+}
+
+/* Whether this rank writes files and lines. */
+static inline bool wd_trainer_writes(const wd_trainer *t)
+{
+    const wd_comm *comm = t->options->machine.comm;
+    return !comm || comm->rank == 0;
+}
+
+/* ---- phases of the run: trainer_phases.c ---- */
+
+/* The step at which the run, or the phase under way, ends or is stopped; 0: time says that. */
+int64_t wd_trainer_last_step(const wd_trainer *t);
+
+/* How much of the phase under way is over, in [0, 1]: by steps, or by time. */
+double wd_trainer_progress(const wd_trainer *t);
+
+/* Whether the next phase is to begin before the next step. The same on all ranks. */
+bool wd_trainer_phase_is_over(const wd_trainer *t);
+
+/* Begins the next phase. All ranks. */
+wd_status wd_trainer_next_phase(wd_trainer *t, wd_err *err);
+
+/* The options of the machine in the phase under way. */
+wd_machine_options wd_trainer_machine(const wd_trainer *t);
+
+/* ---- results of steps: trainer_results.c ---- */
+
+/* Takes results until `leave` are still on their way: writes their metrics, and ends the run where
+ * training has diverged. */
+wd_status wd_trainer_take_results(wd_trainer *t, int leave, wd_err *err);
+
+/* The end of a run whose last steps were dropped. */
+wd_status wd_trainer_diverged(const wd_trainer *t, wd_err *err);
+
+/* The step of the newest checkpoint that this run wrote or went on from; -1: there is none. */
+int64_t wd_trainer_newest_checkpoint(const wd_trainer *t);
+
+/* Removes the checkpoints that are more than those to keep. */
+wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err);
+
+/* The mean loss of the last steps that were taken; NaN: there were none. */
+double wd_trainer_mean_loss(const wd_trainer *t);
+
+/* ---- what a checkpoint says of its run: trainer_saved.c ---- */
+
+/* Adds to `run`, an object of wd_machine_save, the seconds of training, the phase under way, and
+ * all that wd_trainer_resume_options compares. */
+wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *options,
+                              const wd_phase_begin *phase, double seconds, wd_err *err);
+
+/* *out = where the phase began that the checkpoint's run was in. WD_MISMATCH: the run that is to be
+ * resumed has no such phase. */
+wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *options,
+                                wd_json_reader run, wd_err *err);
+
+#endif

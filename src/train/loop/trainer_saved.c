@@ -1,0 +1,283 @@
+/* What a checkpoint says of its run, and whether a run may go on from it: see
+ * train/loop/trainer.h.
+ *
+ * What decides a step's samples, targets and arithmetic is written down and must be the same. Two
+ * kinds of options are not compared. How the student learns (learning rate, AdamW, clipping, EMA,
+ * length) is what one resumes a run to change. How the work is divided (ranks, accumulation,
+ * deterministic_reduce) says in which order gradients are added, and a run may go on with other
+ * ranks than it was begun with. */
+#include "train/loop/trainer_impl.h"
+#include "train/targets/chord.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/append.h"
+#include "core/log.h"
+#include "core/plain.h"
+
+/* Of the teacher beside its weights. Its scheduler says in which timesteps states are given to it:
+ * UniPC in whole ones, Euler not. */
+static json_t *teacher_of(const wd_pipeline *p)
+{
+    json_t *json = wd_dit_config_json(&p->dit);
+    json_t *more = json_pack("{s:f, s:s, s:I}", "boundary_ratio", p->boundary_ratio, "scheduler",
+                             wd_scheduler_class_name(p->scheduler.kind), "num_train_timesteps",
+                             (json_int_t)p->scheduler.num_train_timesteps);
+    if (json && more && !json_object_update(json, more)) {
+        json_decref(more);
+        return json;
+    }
+    json_decref(json);
+    json_decref(more);
+    return NULL;
+}
+
+/* What the run's chords are, which a checkpoint of an earlier phase says, too. Without on-policy
+ * blocks their end and their copies mean nothing. NULL: no memory. */
+static json_t *chords_of(const wd_machine_options *m)
+{
+    const wd_trajectory_options *t = &m->trajectory;
+    const json_int_t steps = t->student_steps, chords = wd_chords(t);
+    if (!(t->on_policy_share > 0))
+        return json_pack("{s:I, s:I, s:f, s:f}", "student_steps", steps, "chords", chords,
+                         "diversity_gain", t->diversity_gain, "on_policy_share", 0.0);
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I}", "student_steps", steps, "chords", chords,
+                     "diversity_gain", t->diversity_gain, "on_policy_share", t->on_policy_share,
+                     "on_policy_end", t->on_policy_end, "on_policy_every",
+                     (json_int_t)t->on_policy_every);
+}
+
+/* The names of the run's recipes: "velocity,chord". */
+static const char *recipe_of(char out[WD_PHASES_TEXT], const wd_machine_options *m)
+{
+    size_t n = 0;
+    if (!m->phases.count) return m->recipe->name;
+    for (int i = 0; i < m->phases.count; i++)
+        n = wd_append_text(out, WD_PHASES_TEXT, n, "%s%s", i ? "," : "",
+                           m->phases.phase[i].recipe->name);
+    return out;
+}
+
+wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *err)
+{
+    const wd_machine_options *m = &o->machine;
+    const wd_dtype quantised = m->teacher->overlay.quantised;
+    const wd_dtype teacher_dtype = quantised == WD_F32 ? m->teacher_dtype : quantised;
+    *out = json_pack(
+        "{s:f, s:f, s:I, s:I, s:s, s:o, s:s, s:s, s:o, s:s, s:s, s:s}", "guidance_scale",
+        m->guidance_scale[0], "guidance_scale_2", m->guidance_scale[1], "height",
+        (json_int_t)o->export.height, "width", (json_int_t)o->export.width, "mixed_precision",
+        m->student_dtype == WD_BF16 ? "bf16" : "no", "student", wd_dit_config_json(&m->student),
+        "teacher_dtype", wd_dtype_option_name(teacher_dtype), "teacher_key", o->teacher_key,
+        "teacher", teacher_of(m->teacher), "text_encoder_key", o->text_encoder_key,
+        "negative_prompt", o->negative_prompt, "prompts_key", o->prompts_key);
+    char recipe[WD_PHASES_TEXT];
+    json_t *chords = chords_of(m);
+    const bool failed = !*out || !chords || json_object_update(*out, chords) ||
+                        json_object_set_new(*out, "recipe", json_string(recipe_of(recipe, m)));
+    json_decref(chords);
+    if (failed) {
+        json_decref(*out);
+        *out = NULL;
+    }
+    return !failed ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for what decides a run");
+}
+
+/* *out = what decides the bits of this run's results: processor, or model of the GPU, and versions
+ * of libraries. `room`: where it is written if it is the processor's. */
+static wd_status find_kernels(const char **out, char room[WD_KERNELS_TEXT],
+                              const wd_trainer_options *o, wd_err *err)
+{
+    *out = o->kernels ? o->kernels : room;
+    return o->kernels ? WD_OK : wd_device_kernels(room, err);
+}
+
+wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *o, const wd_phase_begin *phase,
+                              double seconds, wd_err *err)
+{
+    json_t *facts = NULL;
+    char room[WD_KERNELS_TEXT];
+    const char *kernels;
+    WD_TRY(find_kernels(&kernels, room, o, err));
+    WD_TRY(wd_trainer_facts(&facts, o, err));
+    json_t *more = json_pack("{s:f, s:I, s:I, s:s, s:s?, s:I, s:I, s:f}", "seconds", seconds,
+                             "text_tokens", (json_int_t)o->machine.text_tokens, "text_repeat",
+                             (json_int_t)o->machine.text_repeat, "kernels", kernels, "text_kernels",
+                             o->text_kernels, "phase", (json_int_t)phase->phase, "phase_step",
+                             (json_int_t)phase->step, "phase_seconds", phase->seconds);
+    const bool failed = !more || json_object_update(run, more) || json_object_update(run, facts);
+    json_decref(more);
+    json_decref(facts);
+    return failed ? wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state") : WD_OK;
+}
+
+static wd_status differs(const char *where, const char *part, const char *key, const json_t *then,
+                         const json_t *now, wd_err *err)
+{
+    const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6);
+    char *texts[2] = {json_dumps(then, flags), json_dumps(now, flags)};
+    const char *what = !strcmp(key, "teacher_key") ? "a teacher whose weights have the key"
+                       : !strcmp(key, "text_encoder_key")
+                           ? "a text encoder whose weights have the key"
+                       : !strcmp(key, "prompts_key") ? "prompts (texts and order) of key"
+                                                     : key;
+    wd_fail(err, WD_MISMATCH,
+            "%s: the run was begun with %s%s%s%s %.300s and is to be resumed with %.300s: resume "
+            "it with the same, or begin a new run",
+            where, *part ? "a " : "", part, *part ? " of " : "", what, texts[0] ? texts[0] : "?",
+            texts[1] ? texts[1] : "?");
+    for (int i = 0; i < 2; i++) free(texts[i]); /* jansson's */
+    return WD_MISMATCH;
+}
+
+/* Compares facts of a part of the run, "student" or "teacher", or of the run, "". What an older
+ * checkpoint does not say is not compared. */
+static wd_status compare(const json_t *then, json_t *now, const char *part, const char *where,
+                         wd_err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(now, key, value)
+    {
+        const json_t *was = json_object_get(then, key);
+        if (!was || json_equal(was, value)) continue;
+        if (!json_is_object(value)) return differs(where, part, key, was, value, err);
+        WD_TRY(compare(was, value, key, where, err));
+    }
+    return WD_OK;
+}
+
+/* Takes the rows of text that the run was begun with, where they are what the prompts need. */
+static wd_status take_text(wd_machine_options *m, wd_json_reader r, wd_err *err)
+{
+    const int64_t padded = m->text_tokens + m->text_repeat - 1;
+    int64_t tokens = 0, repeat = 0;
+    WD_TRY(wd_json_int(&tokens, r, "text_tokens", 1, INT32_MAX, WD_JSON_REQUIRED, err));
+    WD_TRY(wd_json_int(&repeat, r, "text_repeat", 1, INT32_MAX, WD_JSON_REQUIRED, err));
+    if (tokens + repeat - 1 != padded)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: the run was begun with max_sequence_length %" PRId64
+                       " and is to be resumed with %" PRId64
+                       ": resume it with the same value, or begin a new run",
+                       r.where, tokens + repeat - 1, padded);
+    if (m->text_tokens > tokens)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: the run was begun with prompts of at most %" PRId64
+                       " tokens, and now one has more: resume it with the same prompts, "
+                       "sample_prompts and negative_prompt, or begin a new run",
+                       r.where, tokens - 1);
+    m->text_tokens = tokens;
+    m->text_repeat = repeat;
+    return WD_OK;
+}
+
+static const char *encoder_of(const char *kernels)
+{
+    return kernels ? kernels : "the processor";
+}
+
+static void compare_text(const json_t *run, const wd_trainer_options *options)
+{
+    const char *now = encoder_of(options->text_kernels);
+    const char *then = encoder_of(json_string_value(json_object_get(run, "text_kernels")));
+    if (!strcmp(then, now)) return;
+    wd_log(WD_LOG_WARNING,
+           "%s was written by a run whose prompts were encoded with %.*s, and this one encodes "
+           "them with %s: the student will not be, bit for bit, that of a run that was never "
+           "stopped",
+           options->resume, WD_PLAIN(then, 127), now);
+}
+
+/* Other kernels give other bits, which is no mistake: a run may go on on another machine. */
+static wd_status compare_kernels(const json_t *run, const wd_trainer_options *options, wd_err *err)
+{
+    char room[WD_KERNELS_TEXT];
+    const char *now, *where = options->resume;
+    const char *then = json_string_value(json_object_get(run, "kernels"));
+    WD_TRY(find_kernels(&now, room, options, err));
+    if (then && strcmp(then, now))
+        wd_log(WD_LOG_WARNING,
+               "%s was written by a run that computed with %.*s, and this one computes with %s: "
+               "the student will not be, bit for bit, that of a run that was never stopped",
+               where, WD_PLAIN(then, 127), now);
+    else
+        compare_text(run, options);
+    return WD_OK;
+}
+
+wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpoint, wd_err *err)
+{
+    json_t *run;
+    WD_TRY(wd_checkpoint_read_run(&run, NULL, checkpoint, err));
+    const char *text = json_string_value(json_object_get(run, "text_kernels"));
+    snprintf(out, WD_KERNELS_TEXT, "%s", text ? text : "");
+    json_decref(run);
+    return WD_OK;
+}
+
+/* A checkpoint of a version that knew no phases does not say so. */
+wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *o, wd_json_reader r,
+                                wd_err *err)
+{
+    int64_t phase = 0;
+    const int phases = o->machine.phases.count ? o->machine.phases.count : 1;
+    wd_phase_begin begin = {0};
+    WD_TRY(wd_json_int(&phase, r, "phase", 0, WD_PHASES_MAX - 1, WD_JSON_OPTIONAL, err));
+    WD_TRY(wd_json_int(&begin.step, r, "phase_step", 0, INT64_MAX, WD_JSON_OPTIONAL, err));
+    WD_TRY(wd_json_float(&begin.seconds, r, "phase_seconds", WD_JSON_OPTIONAL, err));
+    if (phase >= phases)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: the run was in phase %" PRId64 " of its recipe and is to be resumed "
+                       "with a recipe of %d: resume it with the same --recipe, or begin a new run",
+                       r.where, phase + 1, phases);
+    begin.phase = (int)phase;
+    *out = begin;
+    return WD_OK;
+}
+
+/* Whether steps are left for the phases that have not begun. */
+static wd_status check_steps(const wd_trainer_options *o, const wd_phase_begin *begin, int64_t step,
+                             wd_err *err)
+{
+    const int left = o->machine.phases.count - 1 - begin->phase;
+    if (!o->steps || left <= 0 || o->steps - step >= left) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s: the run has made %" PRId64
+                   " steps, and its recipe has a phase that has not begun: expected a run of "
+                   "more steps than these, found %" PRId64 " (--num_steps or --num_epochs)",
+                   o->resume, step, o->steps);
+}
+
+/* Whether the stream of samples goes on as it was in the phase in which the run was. */
+static wd_status check_stream(const wd_trainer_options *o, const wd_phase_begin *begin,
+                              wd_json_reader r, wd_err *err)
+{
+    const wd_machine_options machine = wd_machine_of_phase(&o->machine, begin, 0);
+    const wd_status status =
+        wd_machine_check_stream(&machine, json_object_get(r.object, "stream"), err);
+    return status == WD_OK ? status : wd_fail_in(err, "%s", r.where);
+}
+
+wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
+{
+    wd_status status;
+    int64_t step;
+    wd_phase_begin begin;
+    json_t *run = NULL, *now = NULL;
+    WD_TRY_OUT(wd_checkpoint_read_run(&run, &step, options->resume, err));
+    const wd_json_reader r = {.object = run, .where = options->resume};
+    WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
+    WD_TRY_OUT(wd_trainer_facts(&now, options, err));
+    WD_TRY_OUT(compare(run, now, "", options->resume, err));
+    WD_TRY_OUT(wd_trainer_read_phase(&begin, options, r, err));
+    WD_TRY_OUT(check_steps(options, &begin, step, err));
+    WD_TRY_OUT(check_stream(options, &begin, r, err));
+    status = compare_kernels(run, options, err);
+out:
+    json_decref(now);
+    json_decref(run);
+    return status;
+}

@@ -1,0 +1,249 @@
+/* AdamW or AdEMAMix with clipping and EMA over the flat parameters. One launch covers all
+ * parameters that share a weight decay; elements between tensors take part and stay zero. */
+#include "train/network/optimizer.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/require.h"
+#include "dev/ops.h"
+#include "train/network/shard.h"
+
+enum { SUM_SQUARES, NORM, FACTOR, LR, ALPHA, BETA3, SCALARS };
+static_assert(SCALARS - LR == WD_OPTIMIZER_RATES, "the rates are the last scalars");
+enum { UNDER_WAY = 4 };                 /* more steps than are launched ahead of the device */
+enum { LOOKED_AT = 64 * WD_SUM_CHUNK }; /* elements at a time: more would need more workspace */
+
+struct wd_optimizer {
+    wd_optimizer_options options;
+    wd_params *params; /* borrowed */
+    int64_t *steps;    /* [1] device: taken so far; owned, and the scalars behind it */
+    float *scalars;    /* [SCALARS] device: sum of squares, norm, factor, rates */
+    float *host_rates; /* [UNDER_WAY, WD_OPTIMIZER_RATES] of steps that are under way */
+    wd_event *rates_sent[UNDER_WAY]; /* from there */
+    int64_t rates_next;
+};
+
+wd_optimizer_options wd_optimizer_defaults(void)
+{
+    return (wd_optimizer_options){.beta1 = 0.9,
+                                  .beta2 = 0.99,
+                                  .eps = 1e-8,
+                                  .decay = 0,
+                                  .decay_scope = WD_DECAY_MATRICES,
+                                  .grad_norm_max = 1,
+                                  .ema_decay = 0.999};
+}
+
+wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *options,
+                            wd_params *params, wd_err *err)
+{
+    WD_REQUIRE(params->kinds & WD_PARAMS_TRAINED, "a network without moments is to be trained");
+    WD_REQUIRE(!(options->alpha > 0) || params->buffer[WD_PARAMS_SLOW],
+               "a network without slow moments is to be trained by AdEMAMix");
+    wd_status status;
+    wd_optimizer *o;
+    wd_device *device = params->device;
+    WD_TRY(wd_alloc((void **)&o, 1, sizeof *o, "an optimizer", err));
+    *o = (wd_optimizer){.options = *options, .params = params};
+    WD_TRY_OUT(wd_device_alloc((void **)&o->steps, device,
+                               sizeof(int64_t) + SCALARS * sizeof(float), "gradient norm", err));
+    o->scalars = (float *)(o->steps + 1);
+    WD_TRY_OUT(wd_host_alloc((void **)&o->host_rates, device,
+                             UNDER_WAY * WD_OPTIMIZER_RATES * sizeof(float), "learning rates",
+                             err));
+    for (int i = 0; i < UNDER_WAY; i++) WD_TRY_OUT(wd_event_open(&o->rates_sent[i], device, err));
+    *out = o;
+out:
+    if (status != WD_OK) wd_optimizer_close(o);
+    return status;
+}
+
+void wd_optimizer_close(wd_optimizer *optimizer)
+{
+    if (!optimizer) return;
+    for (int i = 0; i < UNDER_WAY; i++) wd_event_close(optimizer->rates_sent[i]);
+    if (optimizer->host_rates) wd_host_free(optimizer->params->device, optimizer->host_rates);
+    if (optimizer->steps) wd_device_free(optimizer->params->device, optimizer->steps);
+    wd_free(optimizer);
+}
+
+const float *wd_optimizer_norm(const wd_optimizer *optimizer)
+{
+    return optimizer->scalars + NORM;
+}
+
+const float *wd_optimizer_factor(const wd_optimizer *optimizer)
+{
+    return optimizer->scalars + FACTOR;
+}
+
+void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    if (!params->buffer[WD_PARAMS_EMA]) return;
+    if (params->shard) {
+        wd_shard_copy_weights(params->shard, WD_PARAMS_EMA, queue);
+        return;
+    }
+    wd_queue_copy(queue, params->buffer[WD_PARAMS_EMA], params->buffer[WD_PARAMS_P],
+                  (size_t)params->count * sizeof(float));
+}
+
+int64_t wd_optimizer_steps(const wd_optimizer *optimizer, wd_queue *queue)
+{
+    int64_t steps;
+    wd_queue_copy_and_wait(queue, &steps, optimizer->steps, sizeof steps);
+    return steps;
+}
+
+void wd_optimizer_set_steps(wd_optimizer *optimizer, int64_t steps, wd_queue *queue)
+{
+    wd_queue_copy_and_wait(queue, optimizer->steps, &steps, sizeof steps);
+}
+
+/* Elements from `first` on, which are `packed` on in packed buffers. */
+static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t packed,
+                         int64_t count, double decay, wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    const wd_optimizer_options *o = &optimizer->options;
+    float *ema = params->buffer[WD_PARAMS_EMA];
+    float *slow = o->alpha > 0 ? params->buffer[WD_PARAMS_SLOW] : NULL;
+    const int64_t weight = wd_params_is_packed(params, WD_PARAMS_P) ? packed : first;
+    wd_op_adamw(queue, &(wd_adamw_args){
+                           .p = params->buffer[WD_PARAMS_P] + weight,
+                           .m = params->buffer[WD_PARAMS_M] + packed,
+                           .v = params->buffer[WD_PARAMS_V] + packed,
+                           .slow = slow ? slow + packed : NULL,
+                           .grad = params->buffer[WD_PARAMS_G] + first,
+                           .copy = params->copy ? params->copy + first : NULL,
+                           .copy_type = WD_BF16,
+                           .ema = ema ? ema + packed : NULL,
+                           .factor = wd_optimizer_factor(optimizer),
+                           .step = optimizer->steps,
+                           .lr = optimizer->scalars + LR,
+                           .alpha = optimizer->scalars + ALPHA,
+                           .beta3 = optimizer->scalars + BETA3,
+                           .count = count,
+                           .beta1 = (float)o->beta1,
+                           .beta2 = (float)o->beta2,
+                           .eps = (float)o->eps,
+                           .decay = (float)decay,
+                           .ema_decay = (float)o->ema_decay,
+                       });
+}
+
+/* Decay of one line of the table. [D] and [1, 6, D] tables count as vectors: what is one number per
+ * channel is no matrix. */
+static double decay_of(const wd_optimizer *optimizer, const wd_tensor_spec *spec)
+{
+    if (optimizer->options.decay_scope == WD_DECAY_ALL) return optimizer->options.decay;
+    bool matrix = spec->ndim >= 2 && spec->dim[0] > 1;
+    return matrix ? optimizer->options.decay : 0;
+}
+
+/* Elements [begin, end), or what of them is this rank's. */
+static void step_range(const wd_optimizer *optimizer, int64_t begin, int64_t end, double decay,
+                       wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    const wd_pieces *pieces = &params->pieces;
+    if (!params->shard) {
+        launch_adamw(optimizer, begin, begin, end - begin, decay, queue);
+        return;
+    }
+    for (int64_t b = begin / pieces->bucket; b * pieces->bucket < end; b++) {
+        const wd_range own = wd_pieces_piece(pieces, b, params->rank);
+        const int64_t from = own.first > begin ? own.first : begin;
+        const int64_t to = own.end < end ? own.end : end;
+        if (from < to)
+            launch_adamw(optimizer, from,
+                         wd_pieces_packed(pieces, b, params->rank) + from - own.first, to - from,
+                         decay, queue);
+    }
+}
+
+/* Runs of neighbours with the same decay, one launch each; just one without decay. */
+static void step_ranges(const wd_optimizer *optimizer, wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    const wd_tensor_table *table = &params->table;
+    int64_t begin = 0;
+    for (int64_t i = 1; i <= table->count; i++) {
+        double decay = decay_of(optimizer, &table->spec[i - 1]);
+        bool last = i == table->count;
+        if (!last && decay_of(optimizer, &table->spec[i]) == decay) continue;
+        int64_t end = last ? params->count : params->offset[i];
+        if (end > begin) step_range(optimizer, begin, end, decay, queue);
+        begin = end;
+    }
+}
+
+/* The copy's source goes round; what is launched reads one place on the device. */
+static void send_rates(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue)
+{
+    const int at = (int)(optimizer->rates_next++ % UNDER_WAY);
+    const wd_slow_moments slow = wd_slow_moments_at(&optimizer->options, progress);
+    const float rates[WD_OPTIMIZER_RATES] = {(float)lr, (float)slow.alpha, (float)slow.beta3};
+    float *host = optimizer->host_rates + WD_OPTIMIZER_RATES * at;
+    wd_event_wait(optimizer->rates_sent[at]);
+    memcpy(host, rates, sizeof rates);
+    wd_queue_copy(queue, optimizer->scalars + LR, host, sizeof rates);
+    wd_event_record(optimizer->rates_sent[at], queue);
+}
+
+void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    if (params->shard)
+        wd_shard_sum_squares(params->shard, optimizer->scalars + SUM_SQUARES, queue);
+    else
+        wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = optimizer->scalars + SUM_SQUARES,
+                                                        .x = params->buffer[WD_PARAMS_G],
+                                                        .count = params->count});
+    wd_op_clip_factor(queue,
+                      &(wd_clip_factor_args){.norm = optimizer->scalars + NORM,
+                                             .factor = optimizer->scalars + FACTOR,
+                                             .steps = optimizer->steps,
+                                             .sum = optimizer->scalars + SUM_SQUARES,
+                                             .norm_max = (float)optimizer->options.grad_norm_max});
+    send_rates(optimizer, lr, progress, queue);
+    step_ranges(optimizer, queue);
+    if (params->shard) wd_shard_publish(params->shard, queue);
+}
+
+bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, int64_t count,
+                               wd_queue *queue)
+{
+    float *sum = optimizer->scalars + SUM_SQUARES, found = 0;
+    for (int64_t at = 0; at < count && isfinite(found); at += LOOKED_AT) {
+        const int64_t n = count - at < LOOKED_AT ? count - at : LOOKED_AT;
+        wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = sum, .x = x + at, .count = n});
+        wd_queue_copy_and_wait(queue, &found, sum, sizeof found);
+    }
+    return isfinite(found);
+}
+
+wd_slow_moments wd_slow_moments_at(const wd_optimizer_options *options, double progress)
+{
+    if (!(options->alpha > 0)) return (wd_slow_moments){0};
+    const double p = fmin(fmax(progress, 0), 1);
+    const double first = -1 / log(options->beta1), last = -1 / log(options->beta3); /* steps */
+    return (wd_slow_moments){.alpha = p * options->alpha,
+                             .beta3 = exp(-1 / ((1 - p) * first + p * last))};
+}
+
+double wd_lr_at(const wd_lr_schedule *schedule, int64_t step, double progress)
+{
+    double lr = schedule->lr;
+    if (schedule->shape == WD_LR_COSINE) {
+        double p = fmin(fmax(progress, 0), 1);
+        double wave = 0.5 * (1 + cos(M_PI * p));
+        lr *= schedule->ratio_min + (1 - schedule->ratio_min) * wave;
+    }
+    if (step < schedule->warmup_steps) lr *= (double)(step + 1) / (double)schedule->warmup_steps;
+    return lr;
+}

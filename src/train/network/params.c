@@ -1,0 +1,242 @@
+/* The flat parameters: layout, memory, views. See params.h for the layout and its reasons. */
+#include "train/network/params.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/memory.h"
+#include "core/require.h"
+#include "dev/ops.h"
+
+static wd_status lay_out(wd_params *params, wd_err *err)
+{
+    const wd_tensor_table *table = &params->table;
+    WD_TRY(wd_alloc((void **)&params->offset, (size_t)table->count, sizeof *params->offset,
+                    "offsets of the parameters", err));
+    int64_t end = 0;
+    for (int64_t i = 0; i < table->count; i++) {
+        wd_tensor view = wd_params_tensor(params, WD_PARAMS_P, i);
+        params->offset[i] = end;
+        params->weights += wd_tensor_count(&view);
+        end += (int64_t)wd_round_up((size_t)wd_tensor_count(&view), WD_PARAMS_ALIGN);
+    }
+    params->count = end;
+    return WD_OK;
+}
+
+/* Elements that ranks exchange at a time: 16 MiB, which links are good at, and little beside a
+ * student that has more than one of them. */
+enum { BUCKET_MAX = 1 << 22 };
+
+wd_pieces wd_params_cut(int64_t count, int ranks)
+{
+    return wd_pieces_cut(count, WD_SUM_CHUNK, BUCKET_MAX, ranks);
+}
+
+wd_pieces wd_params_pieces(const wd_params *params, int ranks)
+{
+    return wd_params_cut(params->count, ranks);
+}
+
+bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer)
+{
+    if (!params->pieces.ranks || buffer == WD_PARAMS_G) return false;
+    return buffer != WD_PARAMS_P || params->dtype == WD_BF16;
+}
+
+int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer)
+{
+    const int64_t packed = params->share ? params->share : 1;
+    return wd_params_is_packed(params, buffer) ? packed : params->count;
+}
+
+static bool wants(const wd_params *params, wd_params_buffer buffer)
+{
+    switch (buffer) {
+    case WD_PARAMS_P:
+        return true;
+    case WD_PARAMS_EMA:
+        return params->kinds & WD_PARAMS_WITH_EMA;
+    case WD_PARAMS_SLOW:
+        return params->kinds & WD_PARAMS_WITH_SLOW;
+    default:
+        return params->kinds & WD_PARAMS_TRAINED;
+    }
+}
+
+static void share(wd_params *params, const wd_params_options *options)
+{
+    if (options->ranks == 1) return;
+    params->pieces = wd_params_pieces(params, options->ranks);
+    params->rank = options->rank;
+    params->share = wd_pieces_share(&params->pieces, options->rank);
+}
+
+/* Islands that passes take from elsewhere than a packed `p`. */
+static wd_status open_islands(wd_params *params, wd_err *err)
+{
+    const wd_tensor_table *table = &params->table;
+    if (!wd_params_is_packed(params, WD_PARAMS_P)) return WD_OK;
+    WD_TRY(wd_alloc((void **)&params->island_offset, (size_t)table->count,
+                    sizeof *params->island_offset, "offsets of the parameters", err));
+    for (int64_t i = 0; i < table->count; i++) {
+        if (wd_spec_dtype(&table->spec[i], params->dtype) != WD_F32) continue;
+        const int64_t end = i + 1 < table->count ? params->offset[i + 1] : params->count;
+        params->island_offset[i] = params->islands_count;
+        params->islands_count += end - params->offset[i];
+    }
+    return wd_device_alloc((void **)&params->islands, params->device,
+                           (size_t)params->islands_count * sizeof(float), params->names->islands,
+                           err);
+}
+
+const wd_params_names wd_params_student = WD_PARAMS_NAMES("student", "");
+
+wd_status wd_params_open(wd_params *out, const wd_dit_config *config, wd_dtype dtype,
+                         unsigned kinds, wd_device *device, wd_err *err)
+{
+    const wd_params_options options = {
+        .names = &wd_params_student, .config = config, .dtype = dtype, .kinds = kinds, .ranks = 1};
+    return wd_params_open_with(out, &options, device, err);
+}
+
+wd_status wd_params_open_with(wd_params *out, const wd_params_options *options, wd_device *device,
+                              wd_err *err)
+{
+    const wd_params_names *names = options->names;
+    assert(options->dtype == WD_F32 || options->dtype == WD_BF16);
+    wd_params params = {.names = names,
+                        .config = *options->config,
+                        .dtype = options->dtype,
+                        .kinds = options->kinds,
+                        .device = device};
+    wd_status status = WD_OK;
+    WD_TRY_OUT(wd_dit_table_open(&params.table, &params.config, err));
+    WD_TRY_OUT(lay_out(&params, err));
+    share(&params, options);
+    WD_TRY_OUT(open_islands(&params, err));
+    for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
+        if (!wants(&params, (wd_params_buffer)i)) continue;
+        WD_TRY_OUT(wd_device_alloc((void **)&params.buffer[i], device,
+                                   (size_t)wd_params_elements(&params, (wd_params_buffer)i) *
+                                       sizeof(float),
+                                   names->buffer[i], err));
+    }
+    if (params.dtype == WD_BF16) {
+        WD_TRY_OUT(wd_device_alloc((void **)&params.copy, device,
+                                   (size_t)params.count * sizeof(uint16_t), names->copy, err));
+    }
+out:
+    if (status == WD_OK)
+        *out = params;
+    else
+        wd_params_close(&params);
+    return status;
+}
+
+void wd_params_close(wd_params *params)
+{
+    for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
+        if (params->buffer[i]) wd_device_free(params->device, params->buffer[i]);
+    }
+    if (params->copy) wd_device_free(params->device, params->copy);
+    if (params->islands) wd_device_free(params->device, params->islands);
+    wd_free(params->island_offset);
+    wd_free(params->offset);
+    wd_dit_table_close(&params->table);
+    *params = (wd_params){0};
+}
+
+size_t wd_params_bytes(const wd_params *params)
+{
+    size_t bytes = params->copy ? (size_t)params->count * sizeof(uint16_t) : 0;
+    for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
+        if (params->buffer[i])
+            bytes += (size_t)wd_params_elements(params, (wd_params_buffer)i) * sizeof(float);
+    }
+    return bytes + (size_t)params->islands_count * sizeof(float);
+}
+
+wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line)
+{
+    const wd_tensor_spec *spec = &params->table.spec[line];
+    float *base = wd_params_is_packed(params, buffer) ? NULL : params->buffer[buffer];
+    wd_tensor view = {
+        .data = base ? base + params->offset[line] : NULL, .dtype = WD_F32, .ndim = spec->ndim};
+    memcpy(view.dim, spec->dim, sizeof view.dim);
+    return view;
+}
+
+void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage)
+{
+    int64_t first = wd_dit_stage_first(&params->config, stage);
+    int slots = wd_dit_stage_slots(&params->config, stage);
+    *out = (wd_dit_stage){0};
+    for (int slot = 0; slot < slots; slot++) {
+        int64_t line = first + slot;
+        out->t[slot] =
+            wd_params_tensor(params, params->pieces.ranks ? WD_PARAMS_P : params->shown, line);
+        out->t[slot].dtype = wd_spec_dtype(&params->table.spec[line], params->dtype);
+        if (out->t[slot].dtype == WD_BF16)
+            out->t[slot].data = params->copy + params->offset[line];
+        else if (params->islands)
+            out->t[slot].data = params->islands + params->island_offset[line];
+    }
+}
+
+void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage)
+{
+    int64_t first = wd_dit_stage_first(&params->config, stage);
+    int slots = wd_dit_stage_slots(&params->config, stage);
+    WD_REQUIRE(params->buffer[WD_PARAMS_G], "a student without gradients is asked for them");
+    *out = (wd_dit_stage){0};
+    for (int slot = 0; slot < slots; slot++) {
+        out->t[slot] = wd_params_tensor(params, WD_PARAMS_G, first + slot);
+    }
+}
+
+void wd_params_stage_range(int64_t *first, int64_t *count, const wd_params *params, int stage)
+{
+    int64_t line = wd_dit_stage_first(&params->config, stage);
+    int64_t next = line + wd_dit_stage_slots(&params->config, stage);
+    *first = params->offset[line];
+    *count = (next < params->table.count ? params->offset[next] : params->count) - *first;
+}
+
+wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffer)
+{
+    return wd_params_is_packed(params, buffer) ? WD_PARAMS_G : buffer;
+}
+
+void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
+{
+    if (wd_params_is_packed(params, buffer)) params->sharing->collect(params->shard, buffer, queue);
+}
+
+void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
+{
+    if (wd_params_is_packed(params, buffer)) params->sharing->take(params->shard, buffer, queue);
+}
+
+void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
+{
+    WD_REQUIRE((buffer == WD_PARAMS_P || buffer == WD_PARAMS_EMA) && params->buffer[buffer],
+               "weights of buffer %d are to be shown", (int)buffer);
+    if (params->shard) params->sharing->show(params->shard, buffer, queue);
+    params->shown = buffer;
+    if (params->shard) return;
+    if (!params->copy) return;
+    wd_op_cast(queue, &(wd_cast_args){.to = params->copy,
+                                      .from = params->buffer[buffer],
+                                      .to_type = WD_BF16,
+                                      .from_type = WD_F32,
+                                      .count = params->count});
+}
+
+void wd_params_zero_grads(const wd_params *params, wd_queue *queue)
+{
+    wd_op_fill(
+        queue,
+        &(wd_fill_args){.to = params->buffer[WD_PARAMS_G], .type = WD_F32, .count = params->count});
+}

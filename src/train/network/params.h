@@ -1,0 +1,165 @@
+/* A network's flat parameters: weights, gradients, moments and EMA, one buffer each.
+ *
+ * Data flow: init (train/network/init.h) or a checkpoint fills `p`; the forward and backward passes
+ * see a stage's weights and gradients as views; the optimizer works on the buffers as ranges.
+ *
+ * All buffers share one layout: the tensor table's order, so stage by stage, each tensor at a
+ * multiple of WD_PARAMS_ALIGN elements. Elements between tensors are zero in every buffer and stay
+ * so. Where the sizes allow, Q, K and V of an attention touch: one product can serve the three.
+ * Under bf16 compute a copy of the weights in bf16 lies beside `p`, at the same offsets: AdamW
+ * writes it in the same launch. The fp32 islands are used from `p` itself (their place in the copy,
+ * a hundredth of it, is not read).
+ *
+ * Shared among ranks (ZeRO-1) moments and EMA are packed: a rank has those of its own pieces
+ * (job/comm/pieces.h), one behind the other. Weights are whole where passes take them: `p` in F32;
+ * the copy in BF16, where `p` is packed, too, and the islands are whole beside it. Gradients are
+ * whole; between steps their place is where what is packed is brought together
+ * (train/network/shard.h). With N elements, n of them this rank's, I of islands, and EMA: 8 N + 12
+ * n bytes instead of 20 N in F32, 6 N + 16 n + 4 I instead of 22 N in BF16. AdEMAMix's slow moments
+ * add 4 n. */
+#ifndef WD_TRAIN_NETWORK_PARAMS_H
+#define WD_TRAIN_NETWORK_PARAMS_H
+
+#include "dev/device.h"
+#include "job/comm/pieces.h"
+#include "model/tables/dit_table.h"
+
+enum { WD_PARAMS_ALIGN = 32 }; /* elements: 128 bytes in fp32, 64 in bf16 */
+
+/* Which buffers there are, besides the weights. */
+enum {
+    WD_PARAMS_TRAINED = 1, /* gradients and moments */
+    WD_PARAMS_WITH_EMA = 2,
+    WD_PARAMS_WITH_SLOW = 4 /* AdEMAMix's slow moments, beside those of WD_PARAMS_TRAINED */
+};
+
+/* The flat buffers that hold a value for each weight, as checkpoints name them. */
+#define WD_PARAMS_BUFFER_MAP(X)                                                                    \
+    X(P, p)                                                                                        \
+    X(G, g)                                                                                        \
+    X(M, m)                                                                                        \
+    X(V, v)                                                                                        \
+    X(SLOW, slow)                                                                                  \
+    X(EMA, ema)
+
+typedef enum wd_params_buffer {
+#define X(name, field) WD_PARAMS_##name,
+    WD_PARAMS_BUFFER_MAP(X)
+#undef X
+        WD_PARAMS_BUFFERS
+} wd_params_buffer;
+
+/* The names of a network, all of them literals. */
+typedef struct wd_params_names {
+    const char *prefix;                    /* of its tensors in checkpoints: "" or "critic." */
+    const char *buffer[WD_PARAMS_BUFFERS]; /* its blocks of memory, in plans */
+    const char *copy, *islands, *activations;
+} wd_params_names;
+
+/* The names of a network that plans call `owner`, a literal. */
+#define WD_PARAMS_NAMES(owner, prefix_)                                                            \
+    {                                                                                              \
+        .prefix = prefix_,                                                                         \
+        .buffer = {owner " weights",        owner " gradients",    owner " first moments",         \
+                   owner " second moments", owner " slow moments", owner " EMA"},                  \
+        .copy = owner " weights in bf16", .islands = owner " fp32 islands",                        \
+        .activations = owner " activations"                                                        \
+    }
+
+extern const wd_params_names wd_params_student; /* prefix "" */
+
+typedef struct wd_params_options {
+    const wd_params_names *names; /* borrowed for good */
+    const wd_dit_config *config;  /* borrowed during the call */
+    wd_dtype dtype;               /* compute dtype: F32 or BF16 */
+    unsigned kinds;               /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_... */
+    int rank, ranks;              /* the ranks that share the parameters; 0 and 1: they are whole */
+} wd_params_options;
+
+/* Exchanges the pieces of ranks that share a network (train/network/shard.h). wd_params_collect,
+ * wd_params_take and wd_params_show call these. */
+typedef struct wd_shard wd_shard;
+
+typedef struct wd_params_sharing {
+    void (*collect)(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
+    void (*take)(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
+    void (*show)(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
+} wd_params_sharing;
+
+typedef struct wd_params {
+    const wd_params_names *names;
+    wd_dit_config config;
+    wd_tensor_table table;            /* owned */
+    int64_t *offset;                  /* [table.count] first element of each tensor; owned */
+    int64_t count;                    /* elements of a buffer, padding included: [count] below */
+    int64_t weights;                  /* elements without padding */
+    wd_dtype dtype;                   /* compute dtype: F32 or BF16 */
+    unsigned kinds;                   /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_... */
+    wd_device *device;                /* borrowed */
+    float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32, device; NULL where not
+                                       * wanted; owned */
+    uint16_t *copy;                   /* [count] BF16, device; NULL with dtype F32; owned */
+    wd_params_buffer shown;           /* P or EMA: what wd_params_weights shows */
+    /* shared among ranks */
+    wd_pieces pieces; /* of [count]; ranks 0: it is not shared */
+    int rank;
+    int64_t share;          /* elements that are this rank's */
+    float *islands;         /* [islands_count] F32, device; NULL where `p` is whole; owned */
+    int64_t *island_offset; /* [table.count] of the island that a line is; owned */
+    int64_t islands_count;
+    const wd_params_sharing *sharing; /* set by wd_shard_open, with the next; else NULL */
+    wd_shard *shard;                  /* borrowed */
+} wd_params;
+
+/* Lays out the buffers for the configuration, allocates them on `device`, all zero. Under a dry
+ * device this is the plan. */
+wd_status wd_params_open_with(wd_params *out, const wd_params_options *options, wd_device *device,
+                              wd_err *err);
+/* A student's parameters that no ranks share. */
+wd_status wd_params_open(wd_params *out, const wd_dit_config *config, wd_dtype dtype,
+                         unsigned kinds, wd_device *device, wd_err *err);
+void wd_params_close(wd_params *params); /* a zeroed one is fine */
+
+/* Device bytes of an open one. */
+size_t wd_params_bytes(const wd_params *params);
+
+/* A stage's weights as the passes take them (compute dtype, islands F32); its gradients (F32). */
+void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage);
+void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage);
+
+/* How gradients and shares are cut for `ranks`; how those of a network of `count` elements are. */
+wd_pieces wd_params_pieces(const wd_params *params, int ranks);
+wd_pieces wd_params_cut(int64_t count, int ranks);
+
+/* Elements that a buffer has on this rank: all, or its share where it is packed, at least one. */
+int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer);
+
+/* Whether a buffer is packed. */
+bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer);
+
+/* Where a buffer is whole: itself, or where wd_params_collect brings it. */
+wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffer);
+
+/* Brings a packed buffer together in wd_params_whole's place, on all ranks, all of which call it.
+ * Gradients are overwritten. Nothing to do where it is whole. */
+void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
+
+/* Copies this rank's pieces of a packed buffer from wd_params_whole's place, where all of it was
+ * written before. */
+void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
+
+/* One tensor of a flat buffer: F32 view of table line `line`; without data where it is packed. */
+wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line);
+
+/* The elements of a stage: [*first, *first + *count) of every buffer. */
+void wd_params_stage_range(int64_t *first, int64_t *count, const wd_params *params, int stage);
+
+/* From now on wd_params_weights shows `buffer` (P or EMA); the bf16 copy is made of it. Call it
+ * with P, too, after writing `p` by other means than the optimizer. Not between a forward pass and
+ * its backward pass; go back to P before the next training step. Shared: all ranks; gradients are
+ * overwritten. */
+void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue);
+
+void wd_params_zero_grads(const wd_params *params, wd_queue *queue);
+
+#endif

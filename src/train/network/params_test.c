@@ -1,0 +1,167 @@
+/* The layout of the flat buffers, the views into them, and what they cost. */
+#include "train/network/params.h"
+
+#include "student_fixture.h"
+#include "failing.h"
+
+static void test_layout(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, 1);
+    wd_dit_config config = small_config();
+    wd_params p;
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
+    int64_t end = 0, weights = 0;
+    for (int64_t line = 0; line < p.table.count; line++) {
+        wd_tensor t = wd_params_tensor(&p, WD_PARAMS_P, line);
+        assert_int_equal(p.offset[line] % WD_PARAMS_ALIGN, 0);
+        assert_true(p.offset[line] >= end && p.offset[line] < end + WD_PARAMS_ALIGN);
+        assert_ptr_equal(t.data, p.buffer[WD_PARAMS_P] + p.offset[line]);
+        end = p.offset[line] + wd_tensor_count(&t);
+        weights += wd_tensor_count(&t);
+    }
+    assert_int_equal(p.weights, weights);
+    assert_true(p.count >= end && p.count < end + WD_PARAMS_ALIGN);
+    assert_null(p.buffer[WD_PARAMS_EMA]);
+    assert_null(p.copy);
+
+    int64_t next = 0;
+    for (int stage = 0; stage < wd_dit_stages(&config); stage++) {
+        int64_t first, count;
+        wd_params_stage_range(&first, &count, &p, stage);
+        assert_int_equal(first, next);
+        next = first + count;
+    }
+    assert_int_equal(next, p.count);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
+/* At Wan's own widths Q, K and V touch, so that one product serves them. */
+static void test_fusable(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, 1);
+    wd_device *dry;
+    wd_test_ok(wd_device_open_dry(&dry, b.device, &err), &err);
+    wd_dit_config config = small_config();
+    config.heads = 12;
+    config.head_dim = 128;
+    wd_params p;
+    wd_dit_stage w;
+    wd_test_ok(wd_params_open(&p, &config, WD_BF16, 0, dry, &err), &err);
+    wd_params_weights(&w, &p, 1);
+    const char *q = w.t[WD_DIT_BLOCK_SELF_Q_W].data, *k = w.t[WD_DIT_BLOCK_SELF_K_W].data;
+    const char *v = w.t[WD_DIT_BLOCK_SELF_V_W].data;
+    assert_int_equal(k - q, 1536 * 1536 * 2);
+    assert_int_equal(v - k, 1536 * 1536 * 2);
+    q = w.t[WD_DIT_BLOCK_SELF_Q_B].data;
+    k = w.t[WD_DIT_BLOCK_SELF_K_B].data;
+    assert_int_equal(k - q, 1536 * 2);
+    wd_params_close(&p);
+    wd_device_close(dry);
+    bench_close(&b);
+}
+
+static void test_views(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_guard, 1);
+    wd_dit_config config = small_config();
+    wd_params p;
+    unsigned kinds = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA;
+    wd_test_ok(wd_params_open(&p, &config, WD_BF16, kinds, b.device, &err), &err);
+    fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
+    fill_buffer(&b, &p, WD_PARAMS_EMA, 2, 1, 0);
+    wd_dit_stage w;
+    for (int from_ema = 0; from_ema < 2; from_ema++) {
+        wd_params_buffer buffer = from_ema ? WD_PARAMS_EMA : WD_PARAMS_P;
+        wd_params_show(&p, buffer, b.queue);
+        wd_params_weights(&w, &p, 1);
+        const wd_tensor *island = &w.t[WD_DIT_BLOCK_TABLE], *q = &w.t[WD_DIT_BLOCK_SELF_Q_W];
+        int64_t line = wd_dit_stage_first(&config, 1);
+        assert_int_equal(island->dtype, WD_F32);
+        assert_ptr_equal(island->data, p.buffer[buffer] + p.offset[line]);
+        assert_int_equal(q->dtype, WD_BF16);
+        line += WD_DIT_BLOCK_SELF_Q_W;
+        float *master = read_floats(&b, p.buffer[buffer] + p.offset[line], 24 * 24);
+        uint16_t *copy = (uint16_t *)read_floats(&b, q->data, 24 * 24 / 2);
+        for (int i = 0; i < 24 * 24; i++) assert_int_equal(copy[i], wd_f32_to_bf16(master[i]));
+        wd_free(master);
+        wd_free(copy);
+    }
+    wd_params_grads(&w, &p, 1);
+    assert_int_equal(w.t[WD_DIT_BLOCK_SELF_Q_W].dtype, WD_F32);
+    fill_buffer(&b, &p, WD_PARAMS_G, 3, 1, 0);
+    wd_params_zero_grads(&p, b.queue);
+    float *g = read_floats(&b, p.buffer[WD_PARAMS_G], p.count);
+    for (int64_t i = 0; i < p.count; i++) assert_true(g[i] == 0);
+    wd_free(g);
+    wd_params_close(&p);
+    wd_params_close(&p); /* a closed one is a zeroed one */
+    bench_close(&b);
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, 1);
+    wd_device *dry;
+    wd_dit_config config = small_config();
+    wd_test_ok(wd_device_open_dry(&dry, b.device, &err), &err);
+    unsigned all = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA;
+    unsigned kinds[] = {0, WD_PARAMS_TRAINED, WD_PARAMS_WITH_EMA, all};
+    int floats[] = {1, 4, 2, 5};
+    for (int i = 0; i < 8; i++) {
+        wd_params p, planned;
+        wd_dtype dtype = i < 4 ? WD_F32 : WD_BF16;
+        size_t before = wd_device_bytes(b.device), dry_before = wd_device_bytes(dry);
+        wd_test_ok(wd_params_open(&p, &config, dtype, kinds[i % 4], b.device, &err), &err);
+        wd_test_ok(wd_params_open(&planned, &config, dtype, kinds[i % 4], dry, &err), &err);
+        size_t bytes = (size_t)p.count * (size_t)(4 * floats[i % 4] + (i < 4 ? 0 : 2));
+        assert_int_equal(wd_params_bytes(&p), bytes);
+        assert_int_equal(wd_device_bytes(b.device) - before, bytes);
+        assert_int_equal(wd_device_bytes(dry) - dry_before, bytes);
+        wd_params_close(&p);
+        wd_params_close(&planned);
+        assert_int_equal(wd_device_bytes(b.device), before);
+    }
+    wd_device_close(dry);
+    bench_close(&b);
+}
+
+static wd_status open_and_close(void *context, wd_err *err)
+{
+    (void)context;
+    const wd_dit_config config = small_config();
+    wd_device *device;
+    wd_params p;
+    WD_TRY(wd_device_open_cpu(&device, 1, err));
+    const wd_status status = wd_params_open(&p, &config, WD_BF16, WD_PARAMS_TRAINED, device, err);
+    if (status == WD_OK) wd_params_close(&p);
+    assert_int_equal(wd_device_bytes(device), 0);
+    wd_device_close(device);
+    return status;
+}
+
+static void test_allocation_fails(void **state)
+{
+    (void)state;
+    wd_test_failing_allocations(open_and_close, NULL, NULL, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_fusable),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_allocation_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,40 @@
+/* Fuzz target: any bytes as a run's folder of checkpoints. The list of hashes is made to agree with
+ * the files, so that what they say is read, too, unless the input brings a list of its own. */
+#include "fuzzing.h"
+
+#include "train/output/checkpoint.h"
+#include "train/output/checkpoint_list.h"
+
+#define STEP "checkpoints/step-00000002/"
+
+static void write_sums(void)
+{
+    static const char *const names[] = {"state.safetensors", "state.json"};
+    char text[256], hash[33], path[128];
+    int used = 0;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, STEP "%s", names[i]);
+        if (wd_file_hash(hash, wd_fuzz_path(path), NULL) != WD_OK) return;
+        used += sprintf(text + used, "%s  %s\n", hash, names[i]);
+    }
+    wd_fuzz_file(STEP "checksums.xxh128", (const uint8_t *)text, (size_t)used);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static const char *const names[] = {STEP "state.json", STEP "state.safetensors",
+                                        STEP "checksums.xxh128",
+                                        "checkpoints/step-00000001/state.json"};
+    wd_checkpoint checkpoint = {0};
+    wd_err err;
+    json_t *run;
+    char hash[33];
+    wd_fuzz_files(names, 4, data, bytes);
+    if (!wd_path_exists(wd_fuzz_path(names[2]))) write_sums();
+    const char *step = wd_fuzz_path("checkpoints/step-00000002");
+    if (wd_checkpoint_read_run(&run, NULL, step, &err) == WD_OK) json_decref(run);
+    wd_checkpoint_hash(hash, step, &err);
+    if (wd_checkpoint_open_latest(&checkpoint, wd_fuzz_path("checkpoints"), &err) == WD_OK)
+        wd_checkpoint_close(&checkpoint);
+    return 0;
+}

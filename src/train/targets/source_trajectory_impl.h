@@ -1,0 +1,145 @@
+/* The trajectory source's own fields, for its files.
+ *
+ * Data flow: where trajectories are (trajectory_states.h) -> ring of targets (targets.h), whose
+ * velocities a sweep makes window by window, as batches need them, so that the student works
+ * meanwhile -> batches (batch.h). Between ranks velocities are gathered (gathers.h). A round is
+ * made whole before it is saved, so that what is saved does not depend on the window. */
+#ifndef WD_TRAIN_TARGETS_SOURCE_TRAJECTORY_IMPL_H
+#define WD_TRAIN_TARGETS_SOURCE_TRAJECTORY_IMPL_H
+
+#include "core/progress.h"
+#include "train/targets/chord.h"
+#include "train/targets/chord_pool.h"
+#include "train/targets/gathers.h"
+#include "train/targets/source.h"
+#include "train/targets/trajectory_states.h"
+
+enum {
+    WD_TRAJECTORY_SAVED = 3, /* tensors */
+    WD_CHORDS_SAVED = 2,     /* besides, where the student learns chords */
+    WD_WINDOWS_UNDER_WAY =
+        2 /* windows whose noise and sigma steps are being copied to the device */
+};
+
+/* The window that is being made: targets of one round that follow one another, and one sweep. */
+typedef struct wd_target_window {
+    int64_t first, ring_index; /* its first target, and the index of this one in the ring */
+    int64_t count;             /* of its targets */
+    int64_t own;               /* the first of its states that this rank's sweep has */
+    wd_target_info *info;      /* [window] */
+    float *timestep;           /* [window] */
+    float *next_timestep;      /* [window] of the window after it */
+    int64_t *prompt;           /* [window] */
+    wd_event **delivered;      /* [window] when a velocity is there */
+    float *dt, *noise; /* [places, window], and [.., state] of each: host, read by copies, and not
+                        * touched until the event says so */
+    wd_event *uploaded[WD_WINDOWS_UNDER_WAY];
+    int64_t number; /* of the window: places go round */
+    int places;
+} wd_target_window;
+
+/* The part of the source that only several ranks need; zero where there is one rank. A state that
+ * another rank evaluates is begun when its velocity is taken, so that it keeps nobody waiting. */
+typedef struct wd_target_exchange {
+    wd_gathers *gathers;
+    bool *begun;          /* [capacity]: the state at this index is there, its velocity is not */
+    int64_t *gather;      /* [capacity]: the gather, from 1, that brings the velocity; 0: none */
+    int64_t *awaited;     /* [slots] number that must be taken before the slot's next step */
+    wd_target_info *info; /* [window]: of what is taken */
+    int64_t *state;       /* [window]: 0, 1, ... */
+} wd_target_exchange;
+
+typedef struct wd_trajectory_source {
+    wd_source base;
+    wd_source_options options;
+    wd_sweep *sweep;
+    wd_queue *home, *queue;
+    int64_t round; /* that base.targets, the next one to make, is of */
+    int64_t end;   /* of the samples that are prepared */
+    wd_targets ring;
+    wd_trajectory_states states;
+    wd_batches *batches;
+    wd_event *filled[2]; /* the batches of even steps, and of odd ones */
+    wd_target_window window;
+    wd_progress_part
+        progress; /* of making the first targets; zeroed after them, and on dry devices */
+    wd_target_exchange exchange;
+    wd_chord_pool chords;  /* empty where the student learns velocities */
+    wd_rollouts *rollouts; /* NULL: no trajectory is on-policy */
+    wd_checkpoint_tensor saved[WD_TRAJECTORY_SAVED + WD_CHORDS_SAVED];
+} wd_trajectory_source;
+
+/* ---- windows: source_trajectory_windows.c ---- */
+
+wd_status wd_trajectory_source_open_window(wd_trajectory_source *s, wd_err *err);
+void wd_trajectory_source_close_window(wd_trajectory_source *s);
+
+/* Makes the next window. A round is all slots that have begun; no window has targets of two. */
+wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err);
+
+/* The number of targets that there are once the windows up to target `needed` have been made. */
+int64_t wd_trajectory_source_targets_after(const wd_trajectory_source *s, int64_t needed);
+
+/* Makes what is left of a round that has begun. */
+wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err);
+
+/* ---- chords: source_trajectory_chords.c ---- */
+
+/* Targets that the ring has to keep for chords: those of a step's are copied from them while the
+ * targets of the next step are made. */
+int64_t wd_trajectory_source_chord_targets(const wd_source_options *options);
+
+/* Opens the pool of chords. */
+wd_status wd_trajectory_source_open_chords(wd_trajectory_source *s, wd_err *err);
+
+/* Adds the chords before chord `end`, whose targets are made, to their pool: on the queue of
+ * batches, which waits for these targets. */
+void wd_trajectory_source_add_chords(wd_trajectory_source *s, int64_t end);
+
+/* ---- on-policy trajectories: source_trajectory_rollouts.c ---- */
+
+/* Opens nothing where no trajectory is on-policy. */
+wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err);
+
+/* As wd_trajectory_states_begin; on-policy trajectories whose block has ended go where the student
+ * takes them, once there is a snapshot. */
+void wd_trajectory_source_begin_states(wd_trajectory_source *s, const wd_target_info *info,
+                                       int64_t ring_index, const int64_t *states, int64_t count);
+
+/* Takes a snapshot if it is time, or gives it up behind on_policy_end. The round that has begun is
+ * made whole before, so that each round's states are of one snapshot, or of none. */
+wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
+                                          wd_err *err);
+
+/* ---- several ranks: source_trajectory_ranks.c ---- */
+
+/* Opens nothing where there is one rank. */
+wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err);
+void wd_trajectory_source_close_exchange(wd_trajectory_source *s);
+
+/* Takes what has been gathered, up to that gather. */
+void wd_trajectory_source_take_until(wd_trajectory_source *s, int64_t gather);
+
+/* Where every rank has a teacher: the window's first `count` targets are sent as a whole. */
+void wd_trajectory_source_send_window(wd_trajectory_source *s, int64_t count);
+
+/* Where ranks share one: a micro-batch, when this rank has done its part (a wd_window's `end`). */
+void wd_trajectory_source_send_batch(void *context, const int64_t *states, int64_t count, int rank);
+
+/* ---- checkpoints: source_trajectory_saved.c ---- */
+
+/* A wd_source_vtable's check_saved. Reads only `trajectory`, `reuse`, `replay` and `step_samples`.
+ */
+wd_status wd_trajectory_source_check_saved(const wd_source_options *options, const json_t *saved,
+                                           wd_err *err);
+
+wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
+                                    const wd_checkpoint_tensor **tensors, int64_t *count,
+                                    wd_err *err);
+const wd_checkpoint_tensor *wd_trajectory_source_saved(const wd_source *self, int64_t *count);
+wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, int64_t steps,
+                                       wd_err *err);
+wd_status wd_trajectory_source_check_finite(const wd_source *self, const wd_optimizer *optimizer,
+                                            wd_err *err);
+
+#endif

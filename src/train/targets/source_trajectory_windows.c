@@ -1,0 +1,229 @@
+/* Windows of the trajectory source: each is evaluated by one sweep. */
+#include "core/memory.h"
+#include "core/random.h"
+#include "train/targets/source_trajectory_impl.h"
+
+/* The window's place in the staging, which copies read. */
+static int64_t staging_place(const wd_target_window *w)
+{
+    return w->number % w->places;
+}
+
+/* The noise that the trajectory of a state begins with comes into the ring: the opposite noise for
+ * the second of a pair. */
+static void bring_noise(wd_trajectory_source *s, int64_t state)
+{
+    const wd_target_window *w = &s->window;
+    const wd_target_info *t = &w->info[state];
+    const int64_t n = s->ring.state_count;
+    const wd_random key = {.seed = s->options.trajectory.seed,
+                           .stream = WD_RANDOM_TRAJECTORY,
+                           .index = (uint64_t)t->pair};
+    float *noise = w->noise + (staging_place(w) * s->options.window + state) * n;
+    wd_random_normal(noise, n, key, 0);
+    if (t->second)
+        for (int64_t i = 0; i < n; i++) noise[i] = -noise[i];
+    wd_queue_copy(s->home, s->ring.latents + (w->ring_index + state) * n, noise,
+                  (size_t)n * sizeof(float));
+}
+
+/* Brings the states of a micro-batch into the ring, before the sweep reads them: see
+ * wd_window_begin_fn. */
+static void begin_states(void *context, const int64_t *states, int64_t count)
+{
+    wd_trajectory_source *s = context;
+    const wd_target_info *info = s->window.info + s->window.own;
+    const int64_t ring_index = s->window.ring_index + s->window.own;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t state = states[i];
+        if (s->exchange.gathers) {
+            wd_trajectory_source_take_until(s, s->exchange.awaited[info[state].slot]);
+            s->exchange.begun[ring_index + state] = true;
+        } else if (info[state].step == 0) {
+            bring_noise(s, state);
+        }
+    }
+    wd_trajectory_source_begin_states(s, info, ring_index, states, count);
+}
+
+/* Notes, for each state of the window, the step that its velocity leads to, and the event that
+ * batches wait for. */
+static void note_targets(wd_trajectory_source *s, int64_t count)
+{
+    const wd_target_window *w = &s->window;
+    for (int64_t i = 0; i < count; i++) {
+        wd_trajectory_states_expect(&s->states, w->info[i].slot, w->ring_index + i,
+                                    w->delivered[i]);
+        s->ring.arrival[w->ring_index + i] = w->delivered[i];
+    }
+}
+
+/* Notes which targets the window has, and what follows from their numbers alone. */
+static void begin_window(wd_trajectory_source *s, int64_t first, int64_t count)
+{
+    wd_target_window *w = &s->window;
+    w->first = first;
+    w->count = count;
+    w->ring_index = wd_targets_ring_index(&s->ring, first);
+    float *dt = w->dt + staging_place(w) * s->options.window;
+    wd_event_wait(w->uploaded[staging_place(w)]);
+    for (int64_t i = 0; i < count; i++) {
+        wd_target_info *t = &w->info[i];
+        *t = wd_trajectory_target(&s->options.trajectory, first + i);
+        w->timestep[i] = t->timestep;
+        w->prompt[i] = t->prompt;
+        dt[i] = t->sigma_next - t->sigma;
+        if (s->exchange.gathers && t->step == 0) bring_noise(s, i); /* whoever begins it */
+    }
+    wd_queue_copy(s->home, s->ring.dt + w->ring_index, dt, (size_t)count * sizeof(float));
+}
+
+static int64_t round_end(const wd_trajectory_source *s, int64_t round)
+{
+    return wd_trajectory_first_target(&s->options.trajectory, round + 1);
+}
+
+/* How many targets the window has that begins with target `first`, of `round`. Only in a round
+ * before all have begun does one lie around the ring's end, where a sweep more is needed. */
+static int64_t window_count(const wd_trajectory_source *s, int64_t round, int64_t first)
+{
+    const int64_t left = round_end(s, round) - first;
+    const int64_t whole = s->ring.capacity - wd_targets_ring_index(&s->ring, first);
+    int64_t count = s->options.window;
+    if (count > left) count = left;
+    return count < whole ? count : whole;
+}
+
+/* How many targets the next window has, which begins with target `first`; 0: the run ends before.
+ */
+static int64_t next_count(const wd_trajectory_source *s, int64_t first)
+{
+    const wd_source_options *o = &s->options;
+    if (first < round_end(s, s->round)) return window_count(s, s->round, first);
+    if (o->samples_end && first >= wd_stream_targets(&o->trajectory, o->samples_end, o->reuse))
+        return 0;
+    return window_count(s, s->round + 1, first);
+}
+
+/* Describes a window to the sweep: with `each`, every rank sweeps its share of it, else all of it.
+ */
+static wd_window_ahead ahead_of(const wd_trajectory_source *s, const float *timestep, int64_t count,
+                                bool each)
+{
+    const wd_comm *comm = s->options.comm;
+    if (!each) return (wd_window_ahead){timestep, count, 0, count};
+    return (wd_window_ahead){timestep, count, count * comm->rank / comm->ranks,
+                             count * (comm->rank + 1) / comm->ranks};
+}
+
+/* Announces the window and the next one, whose weights can then be fetched in time; returns the
+ * description of the window. */
+static wd_window_ahead announce(wd_trajectory_source *s, int64_t count, bool each)
+{
+    wd_target_window *w = &s->window;
+    const int64_t after = next_count(s, w->first + count);
+    const wd_window_ahead window = ahead_of(s, w->timestep, count, each);
+    const wd_window_ahead next = ahead_of(s, w->next_timestep, after, each);
+    for (int64_t i = 0; i < after; i++)
+        w->next_timestep[i] =
+            wd_trajectory_target(&s->options.trajectory, w->first + count + i).timestep;
+    wd_sweep_announce(s->sweep, &window, &next);
+    return window;
+}
+
+/* Shows how many of the first targets have been launched: of those of this window as many as of its
+ * work. */
+static void show_progress(void *context, int64_t done, int64_t total)
+{
+    wd_trajectory_source *s = context;
+    wd_progress_at(&s->progress, s->base.targets + s->window.count * done / total);
+}
+
+/* Makes the targets [first, first + count) of one round, by one sweep. */
+static wd_status run_window(wd_trajectory_source *s, int64_t first, int64_t count, wd_err *err)
+{
+    wd_target_window *w = &s->window;
+    const bool shared = s->exchange.gathers && wd_sweep_is_shared(s->sweep);
+    const bool each = s->exchange.gathers && !shared;
+    const int64_t n = s->ring.state_count;
+    begin_window(s, first, count);
+    const wd_window_ahead ahead = announce(s, count, each);
+    w->own = ahead.first;
+    const wd_window window = {.count = ahead.end - ahead.first,
+                              .queue = s->home,
+                              .latents = s->ring.latents + (w->ring_index + w->own) * n,
+                              .velocity = s->ring.velocity + (w->ring_index + w->own) * n,
+                              .timestep = w->timestep + w->own,
+                              .prompt = w->prompt + w->own,
+                              .begin = begin_states,
+                              .end = shared ? wd_trajectory_source_send_batch : NULL,
+                              .launched = s->progress.now.total ? show_progress : NULL,
+                              .context = s,
+                              .delivered = w->delivered + w->own};
+    if (window.count) WD_TRY(wd_sweep_run(s->sweep, &window, err));
+    if (each)
+        wd_trajectory_source_send_window(s, count);
+    else if (!shared)
+        note_targets(s, count);
+    wd_event_record(w->uploaded[staging_place(w)], s->home);
+    w->number++;
+    return WD_OK;
+}
+
+wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err)
+{
+    const int64_t first = s->base.targets, count = window_count(s, s->round, first);
+    WD_TRY(run_window(s, first, count, err));
+    s->base.targets = first + count;
+    s->round += s->base.targets == round_end(s, s->round);
+    return WD_OK;
+}
+
+int64_t wd_trajectory_source_targets_after(const wd_trajectory_source *s, int64_t needed)
+{
+    int64_t targets = s->base.targets, round = s->round;
+    while (targets < needed) {
+        targets += window_count(s, round, targets);
+        round += targets == round_end(s, round);
+    }
+    return targets;
+}
+
+wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err)
+{
+    while (s->base.targets > wd_trajectory_first_target(&s->options.trajectory, s->round))
+        WD_TRY(wd_trajectory_source_make_window(s, err));
+    return WD_OK;
+}
+
+/* ---- open and close ---- */
+
+wd_status wd_trajectory_source_open_window(wd_trajectory_source *s, wd_err *err)
+{
+    wd_target_window *w = &s->window;
+    wd_device *device = wd_queue_device(s->home);
+    const char *what = "staging of trajectories";
+    w->places = wd_device_places(device, WD_WINDOWS_UNDER_WAY);
+    const size_t window = (size_t)s->options.window, staging = (size_t)w->places * window;
+    const size_t state = (size_t)s->ring.state_count;
+    WD_TRY(wd_host_alloc((void **)&w->dt, device, staging * sizeof(float), what, err));
+    WD_TRY(wd_host_alloc((void **)&w->noise, device, staging * state * sizeof(float), what, err));
+    WD_TRY(wd_alloc((void **)&w->info, window, sizeof *w->info, what, err));
+    WD_TRY(wd_alloc((void **)&w->timestep, window, sizeof *w->timestep, what, err));
+    WD_TRY(wd_alloc((void **)&w->next_timestep, window, sizeof *w->next_timestep, what, err));
+    WD_TRY(wd_alloc((void **)&w->prompt, window, sizeof *w->prompt, what, err));
+    WD_TRY(wd_alloc((void **)&w->delivered, window, sizeof *w->delivered, what, err));
+    for (int i = 0; i < WD_WINDOWS_UNDER_WAY; i++)
+        WD_TRY(wd_event_open(&w->uploaded[i], device, err));
+    return WD_OK;
+}
+
+void wd_trajectory_source_close_window(wd_trajectory_source *s)
+{
+    wd_target_window *w = &s->window;
+    void *host[] = {w->info, w->timestep, w->next_timestep, w->prompt, w->delivered};
+    wd_host_free(wd_queue_device(s->home), w->dt);
+    wd_host_free(wd_queue_device(s->home), w->noise);
+    for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
+    for (int i = 0; i < WD_WINDOWS_UNDER_WAY; i++) wd_event_close(w->uploaded[i]);
+}
