@@ -9,13 +9,13 @@ target_include_directories(wd_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR}/src
 target_link_libraries(wd_cuda_objects PRIVATE wd_flags)
 
 # The stand-in of the driver.
-set(WD_CUDA_STANDIN ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin)
+set(WD_CUDA_STANDIN ${PROJECT_SOURCE_DIR}/tests/standin)
 add_library(wd_cuda_standin STATIC EXCLUDE_FROM_ALL ${WD_CUDA_STANDIN}/driver.c
             ${WD_CUDA_STANDIN}/image.c ${WD_CUDA_STANDIN}/kernels.c ${WD_CUDA_STANDIN}/nccl.c
             ${WD_CUDA_STANDIN}/nccl_clique.c ${WD_CUDA_STANDIN}/pool.c
             ${WD_CUDA_STANDIN}/streams.c ${WD_CUDA_STANDIN}/work.c)
 target_include_directories(wd_cuda_standin PRIVATE ${PROJECT_SOURCE_DIR}/src
-                           ${PROJECT_SOURCE_DIR}/include)
+                           ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
 # wd_cuda_standin_libraries is of cmake/tests.cmake.
 target_link_libraries(wd_cuda_standin PRIVATE wd_flags
                       INTERFACE wd_cuda_standin_libraries wd_cuda_on_host)

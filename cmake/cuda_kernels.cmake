@@ -4,10 +4,10 @@
 file(GLOB WD_CUDA_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/dev/cuda/kernels/*.cu)
 set_source_files_properties(${WD_CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
 add_library(wd_cuda_on_host STATIC EXCLUDE_FROM_ALL ${WD_CUDA_KERNELS}
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/blocks.c
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/fiber.c)
+            ${PROJECT_SOURCE_DIR}/tests/standin/blocks.c
+            ${PROJECT_SOURCE_DIR}/tests/standin/fiber.c)
 target_include_directories(wd_cuda_on_host PRIVATE ${PROJECT_SOURCE_DIR}/src
-                           ${PROJECT_SOURCE_DIR}/include)
+                           ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
 # Kernels read sixteen bytes of an array of anything at a time.
 target_compile_options(wd_cuda_on_host PRIVATE
                        $<$<COMPILE_LANGUAGE:CXX>:-fno-strict-aliasing -O2>)

@@ -109,7 +109,7 @@ function(wd_unit_test name target source)
   if(name MATCHES "^cli/") # the program's own files are not in the library
     target_sources(${target} PRIVATE ${WD_CLI_SOURCES_TESTED})
   endif()
-  if(name MATCHES "^dev/cuda/")
+  if(name MATCHES "^dev/cuda/|^tests/(standin/blocks|kernels/device_arrays)$")
     target_link_libraries(${target} PRIVATE $<TARGET_OBJECTS:wd_cuda_objects>
                           wd_cuda_standin ${CMAKE_DL_LIBS})
   endif()
@@ -135,7 +135,7 @@ foreach(list IN ITEMS attention conv dequantise matmul norm pointwise train)
   wd_unit_test(dev/cuda/kernels/${list} test_dev_cuda_kernels_${list}
                ${PROJECT_SOURCE_DIR}/src/dev/cpu/${list}_test.c)
   target_compile_definitions(test_dev_cuda_kernels_${list} PRIVATE
-                             WD_EXECUTORS="dev/cuda/standin/executors.h")
+                             WD_EXECUTORS="standin/executors.h")
   target_link_options(test_dev_cuda_kernels_${list} PRIVATE -Wl,--gc-sections)
 endforeach()
 
@@ -145,7 +145,7 @@ foreach(list IN ITEMS attention conv dequantise matmul norm pointwise train)
     wd_unit_test(dev/cuda/device/${list} test_dev_cuda_device_${list}
                  ${PROJECT_SOURCE_DIR}/src/dev/cpu/${list}_test.c)
     target_compile_definitions(test_dev_cuda_device_${list} PRIVATE WD_ON_STANDIN
-                               WD_EXECUTORS="dev/cuda/device_executors.h")
+                               WD_EXECUTORS="kernels/device_executors.h")
   endif()
 endforeach()
 
@@ -157,10 +157,11 @@ if(NOT WD_SANITIZE MATCHES thread)
 else()
   wd_test_not_here(dev/cuda/device "a block's threads are fibers of one thread")
 endif()
-foreach(test attention_device device_arrays lone_peer properties reopen)
+foreach(test attention_device lone_peer properties reopen)
   target_compile_definitions(test_dev_cuda_${test} PRIVATE WD_ON_STANDIN)
 endforeach()
-target_link_options(test_dev_cuda_device_arrays PRIVATE -Wl,--wrap=wd_queue_launch)
+target_compile_definitions(test_tests_kernels_device_arrays PRIVATE WD_ON_STANDIN)
+target_link_options(test_tests_kernels_device_arrays PRIVATE -Wl,--wrap=wd_queue_launch)
 
 # The tests that run on a GPU where there is one are one program: see tests/gpu_tests.c.
 add_library(wd_renamed_main INTERFACE)
@@ -185,7 +186,7 @@ endfunction()
 if(TARGET wd_cuda_image)
   add_executable(gpu_tests ${PROJECT_SOURCE_DIR}/tests/gpu_tests.c)
   foreach(list IN ITEMS attention conv dequantise matmul norm pointwise train)
-    wd_gpu_test(${list} src/dev/cpu/${list}_test.c WD_EXECUTORS="dev/cuda/device_executors.h")
+    wd_gpu_test(${list} src/dev/cpu/${list}_test.c WD_EXECUTORS="kernels/device_executors.h")
   endforeach()
   wd_gpu_test(device src/dev/device_test.c WD_CUDA_TESTED)
   wd_gpu_test(lone_peer src/dev/cuda/lone_peer_test.c)
@@ -232,8 +233,9 @@ if(WD_SANITIZE MATCHES thread)
   wd_test_not_here(tests/standin "a block's threads are fibers of one thread")
 else()
   add_executable(wandistiller_standin EXCLUDE_FROM_ALL ${WD_CLI_SOURCES}
-                 ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/program.c)
-  target_include_directories(wandistiller_standin PRIVATE ${PROJECT_SOURCE_DIR}/src)
+                 ${PROJECT_SOURCE_DIR}/tests/standin/program.c)
+  target_include_directories(wandistiller_standin PRIVATE ${PROJECT_SOURCE_DIR}/src
+                             ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(wandistiller_standin PRIVATE $<TARGET_OBJECTS:wd_cuda_objects>
                         wd_cuda_standin wandistiller ${CMAKE_DL_LIBS})
   foreach(test standin standin_ranks forward sample)
@@ -246,7 +248,7 @@ else()
   wd_unit_test(tests/fixtures-standin test_tests_fixtures_standin
                ${PROJECT_SOURCE_DIR}/tests/fixtures_test.c)
   target_sources(test_tests_fixtures_standin PRIVATE
-                 ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/program.c)
+                 ${PROJECT_SOURCE_DIR}/tests/standin/program.c)
   target_link_libraries(test_tests_fixtures_standin PRIVATE $<TARGET_OBJECTS:wd_cuda_objects>
                         wd_cuda_standin ${CMAKE_DL_LIBS})
   set_tests_properties(tests/fixtures-standin PROPERTIES
@@ -263,7 +265,7 @@ endif()
 # What the cuda device calls, as shared libraries that do nothing.
 foreach(list DRIVER LT CUDNN NCCL)
   string(TOLOWER ${list} name)
-  add_library(cuda_library_${name} MODULE ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/library.c)
+  add_library(cuda_library_${name} MODULE ${PROJECT_SOURCE_DIR}/tests/standin/library.c)
   target_include_directories(cuda_library_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(cuda_library_${name} PRIVATE wd_flags)
   target_compile_definitions(cuda_library_${name} PRIVATE
@@ -275,10 +277,11 @@ foreach(list DRIVER LT CUDNN NCCL)
 endforeach()
 # A driver with a GPU that has no memory, for tests/elsewhere.sh.
 add_library(cuda_library_driver_elsewhere MODULE
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/elsewhere.c)
-target_include_directories(cuda_library_driver_elsewhere PRIVATE ${PROJECT_SOURCE_DIR}/src)
+            ${PROJECT_SOURCE_DIR}/tests/standin/elsewhere.c)
+target_include_directories(cuda_library_driver_elsewhere PRIVATE ${PROJECT_SOURCE_DIR}/src
+                           ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(cuda_library_driver_elsewhere PRIVATE wd_flags)
-add_library(cuda_library_builtins MODULE ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/library.c)
+add_library(cuda_library_builtins MODULE ${PROJECT_SOURCE_DIR}/tests/standin/library.c)
 target_include_directories(cuda_library_builtins PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(cuda_library_builtins PRIVATE wd_flags)
 target_compile_definitions(cuda_library_builtins PRIVATE WD_LIBRARY_LIST="dev/cuda/api_nccl.h"
@@ -305,19 +308,20 @@ endif()
 
 # Stand-ins for cuBLASLt and cuDNN, and the tests that need no more of a GPU than these.
 add_library(wd_cuda_standin_libraries STATIC EXCLUDE_FROM_ALL
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/at_once.c
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/cudnn.c
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/cudnn_program.c
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/cudnn_run.c
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/libraries.c
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/lt.c
-            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/tensor_core.c)
+            ${PROJECT_SOURCE_DIR}/tests/standin/at_once.c
+            ${PROJECT_SOURCE_DIR}/tests/standin/cudnn.c
+            ${PROJECT_SOURCE_DIR}/tests/standin/cudnn_program.c
+            ${PROJECT_SOURCE_DIR}/tests/standin/cudnn_run.c
+            ${PROJECT_SOURCE_DIR}/tests/standin/libraries.c
+            ${PROJECT_SOURCE_DIR}/tests/standin/lt.c
+            ${PROJECT_SOURCE_DIR}/tests/standin/tensor_core.c)
 target_include_directories(wd_cuda_standin_libraries PRIVATE ${PROJECT_SOURCE_DIR}/src
-                           ${PROJECT_SOURCE_DIR}/include)
+                           ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(wd_cuda_standin_libraries PRIVATE wd_flags wandistiller)
 # A driver with which cuDNN plans and nothing runs.
-add_library(cuda_no_gpu MODULE ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/no_gpu.c)
-target_include_directories(cuda_no_gpu PRIVATE ${PROJECT_SOURCE_DIR}/src)
+add_library(cuda_no_gpu MODULE ${PROJECT_SOURCE_DIR}/tests/standin/no_gpu.c)
+target_include_directories(cuda_no_gpu PRIVATE ${PROJECT_SOURCE_DIR}/src
+                           ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(cuda_no_gpu PRIVATE wd_flags)
 set_target_properties(cuda_no_gpu PROPERTIES PREFIX "" OUTPUT_NAME libcuda SUFFIX .so.1
                       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/no_gpu)
@@ -328,7 +332,7 @@ add_dependencies(test_dev_cuda_cudnn_plans cuda_no_gpu)
 # A test has all objects of the device; what it does not call is left out, with what that calls.
 foreach(source IN LISTS WD_TEST_SOURCES)
   wd_test_name(name target ${source})
-  if(name MATCHES "^dev/cuda/")
+  if(name MATCHES "^dev/cuda/|^tests/(standin/blocks|kernels/device_arrays)$")
     target_link_options(${target} PRIVATE -Wl,--gc-sections)
   endif()
 endforeach()

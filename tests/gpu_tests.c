@@ -2,7 +2,7 @@
  * library is in it once. Each test is a test program of its own, whose main was given another name.
  * Usage: gpu_tests TEST      runs one
  *        gpu_tests           lists them
- * A kernel test that begins anew after a fault (dev/cpu/kernel_case.h) finds its name in
+ * A kernel test that begins anew after a fault (kernels/kernel_case.h) finds its name in
  * WD_TEST_NAME. */
 #include <stdio.h>
 #include <stdlib.h>

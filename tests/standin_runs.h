@@ -1,5 +1,5 @@
 /* Runs of the whole program on GPUs that the stand-in driver shows
- * (src/dev/cuda/standin/program.c).
+ * (tests/standin/program.c).
  */
 #ifndef WD_TESTS_STANDIN_RUNS_H
 #define WD_TESTS_STANDIN_RUNS_H

@@ -8,7 +8,8 @@ cd "$1"
 cc=$2 cxx=$3
 shift 3
 bad=0 count=0
-for header in $(find include src bench -name '*.h' | sort); do
+for header in $(find include src bench tests/standin tests/kernels tests/harness \
+    -name '*.h' | sort); do
     count=$((count + 1))
     $cc -std=c17 -D_GNU_SOURCE -DWD_ISA=generic -Wall -Wextra -Werror -Wno-unused-function \
         -Wno-pragma-once-outside-header -fsyntax-only -Iinclude -Isrc -I. -Itests "$@" \
@@ -20,7 +21,7 @@ done
 for header in $(find src -name '*.cuh' | sort); do # CUDA, as the host's compiler sees it
     count=$((count + 1))
     $cxx -std=c++17 -Wall -Wextra -Werror -Wno-unused-function -fsyntax-only -Iinclude -Isrc \
-        -x c++ -include "$header" /dev/null || {
+        -Itests -x c++ -include "$header" /dev/null || {
         echo "$header does not compile alone"
         bad=$((bad + 1))
     }

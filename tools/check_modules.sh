@@ -7,7 +7,7 @@
 # includes wandistiller_status.h at most, since a new option would rebuild whatever includes it.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
-find src bench -name '*.[ch]' ! -name '*_test.c' ! -name '*_fuzz.c' ! -name '*_harness.h' \
+find src bench -name '*.[ch]' ! -name '*_test.c' ! -name '*_fuzz.c' \
     -o -name '*.cc' | sort | awk '
 # A row of the table: "| folder, folder | what it is | folders it may include |". The folders of a
 # row may include one another. "io/*" means all folders of io, "all above" those of all earlier

@@ -24,7 +24,7 @@ defined() { # FILE
     nm --defined-only "$1" | awk 'NF == 3 { print $3 }' | grep -E "^$functions\$" | sort -u
 }
 
-find src bench -name '*.[ch]' ! -path 'src/dev/cuda/*' ! -name '*_test.c' ! -name '*_harness.h' |
+find src bench -name '*.[ch]' ! -path 'src/dev/cuda/*' ! -name '*_test.c' |
     xargs grep -nE '#include ["<](dev/cuda/|cuda|cublas|cudnn|nccl)' |
     grep -v '"dev/cuda.h"' >"$stage/includes" || true
 fail "this needs CUDA" "$stage/includes"

@@ -1,6 +1,6 @@
 /* Tests of the devices: counters, copies, the guard's locked pool, and the counters of a dry run.
  *
- * With WD_CUDA_TESTED the device is a GPU: the stand-in's, or a real one (dev/cuda/tested_gpu.h).
+ * With WD_CUDA_TESTED the device is a GPU: the stand-in's, or a real one (kernels/tested_gpu.h).
  */
 #include "failing.h"
 
@@ -16,7 +16,7 @@ typedef wd_status opener(wd_device **out, int threads, wd_err *err);
 
 /* Kinds of devices, and of each a second device, whose memory the first one's queues may copy. */
 #ifdef WD_CUDA_TESTED
-#include "dev/cuda/tested_gpu.h"
+#include "kernels/tested_gpu.h"
 
 static wd_status open_gpu(wd_device **out, int threads, wd_err *err)
 {

@@ -36,7 +36,7 @@ static void other_devices_are_left_alone(void **state)
 
 #ifdef WD_STANDIN_GPUS
 #include "dev/cuda.h"
-#include "dev/cuda/standin/driver.h"
+#include "standin/driver.h"
 
 enum { GRANULE = 2 << 20, FUNCTION = 48 << 20, POOL = 1 << 30 };
 

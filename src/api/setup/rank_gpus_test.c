@@ -6,7 +6,7 @@
 
 #include "api/setup/rank_gpus.h"
 #include "core/clock.h"
-#include "job/comm/comm_harness.h"
+#include "harness/comm.h"
 #include "job/launch/rank_peers.h"
 
 enum { RANKS = 2 };
@@ -87,9 +87,9 @@ static void both_went(const part *all, bool direct)
 }
 
 #ifdef WD_STANDIN_GPUS
-#include "dev/cuda/standin/driver.h"
-#include "dev/cuda/standin/nccl.h"
-#include "job/comm/forked_harness.h"
+#include "harness/forked.h"
+#include "standin/driver.h"
+#include "standin/nccl.h"
 
 static const char *const two[RANKS] = {"cuda:0", "cuda:1"};
 

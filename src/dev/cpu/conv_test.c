@@ -1,5 +1,5 @@
 /* Convolutions against plain C: see cpu/matrix_check.h. */
-#include "dev/cpu/matrix_check.h"
+#include "kernels/matrix_check.h"
 
 /* fp32 sums of up to some thousand products in another order than the reference's double. */
 static const tolerance conv_tolerance = {2e-5, 1e-6};

@@ -1,6 +1,6 @@
 /* Quantised weights as floats: values that their formats' descriptions give, and every kernel
  * against the plain C version, bit for bit. */
-#include "dev/cpu/kernels_check.h"
+#include "kernels/kernels_check.h"
 
 #include "dev/codec/codec.h"
 #include "dev/codec/values.h"

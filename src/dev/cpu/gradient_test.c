@@ -6,7 +6,7 @@
  * fourth order: with steps of 1/64 it is off by some 1e-6, and by the rounding of y, so 3e-4 is
  * ample.
  */
-#include "dev/cpu/kernels_check.h"
+#include "kernels/kernels_check.h"
 
 static const double gradient_tolerance = 3e-4;
 

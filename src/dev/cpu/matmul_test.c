@@ -1,5 +1,5 @@
 /* Matrix products against plain C, and their bits: see cpu/matrix_check.h. */
-#include "dev/cpu/matrix_check.h"
+#include "kernels/matrix_check.h"
 
 typedef struct params {
     int64_t m, n, k, batch, gap; /* gap: elements between rows, beyond their width */

@@ -1,5 +1,5 @@
 /* Kernels of norms and residuals against plain C: see cpu/kernels_check.h. */
-#include "dev/cpu/kernels_check.h"
+#include "kernels/kernels_check.h"
 
 /* Sums of up to some thousand products in fp32 lanes, against double: measured up to 6e-7. */
 static const tolerance norm_tolerance = {3e-6, 1e-37};

@@ -1,6 +1,6 @@
 /* Matrix products through oneDNN are compared with plain C; and the bits of a row must not depend
  * on the number of rows or threads, on which the design rests. */
-#include "dev/cpu/kernels_check.h"
+#include "kernels/kernels_check.h"
 
 #include <pthread.h>
 #include <sys/resource.h>

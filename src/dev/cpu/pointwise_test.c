@@ -1,5 +1,5 @@
 /* Elementwise kernels, copies and conversions against plain C: see cpu/kernels_check.h. */
-#include "dev/cpu/kernels_check.h"
+#include "kernels/kernels_check.h"
 
 /* Operations whose every step is defined: the same bits as plain C. */
 static const tolerance exact = {0, 0};

@@ -1,5 +1,5 @@
 /* Sums, loss and optimiser against plain C: see cpu/kernels_check.h. */
-#include "dev/cpu/kernels_check.h"
+#include "kernels/kernels_check.h"
 
 #include "core/random.h"
 

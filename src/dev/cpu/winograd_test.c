@@ -1,6 +1,6 @@
 /* Convolutions of 3x3 taps through isa/winograd.c, against plain C on every instruction set; the
  * same bits for any number of threads, and for pictures and bands of rows by themselves. */
-#include "dev/cpu/matrix_check.h"
+#include "kernels/matrix_check.h"
 
 #include "dev/cpu/winograd_plan.h"
 

@@ -1,7 +1,7 @@
 /* Attention of a cuda device as its library computes it, beside the program's own kernel on the
  * same device, which has a fixed order of sums and nothing to plan: shapes of the Wan models that
  * plain C on a processor would take minutes for. On the stand-ins of driver and cuDNN, with fewer
- * tokens, and, built once more, on a GPU (dev/cuda/tested_gpu.h).
+ * tokens, and, built once more, on a GPU (kernels/tested_gpu.h).
  *
  * A case that fails does not end the others, and a device that has failed is opened anew. */
 #include "testing.h"
@@ -10,9 +10,9 @@
 #include "dev/cpu/reference.h"
 #include "dev/cuda/attention_way.h"
 #include "dev/cuda/impl.h"
-#include "dev/cuda/tested_gpu.h"
+#include "kernels/tested_gpu.h"
 #ifdef WD_ON_STANDIN
-#include "dev/cuda/standin/libraries.h"
+#include "standin/libraries.h"
 #endif
 
 /* The library rounds the probabilities and the gradients of scores to bf16 before it multiplies

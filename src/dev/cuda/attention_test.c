@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "core/log.h"
-#include "dev/cpu/kernels_check.h"
 #include "dev/cuda/attention_way.h"
-#include "dev/cuda/standin/at_once.h"
+#include "kernels/kernels_check.h"
+#include "standin/at_once.h"
 
 /* P and ds are rounded to bf16 on the way, as the CPU's large way does. */
 static const tolerance forward_tolerance = {6e-3, 1e-4};

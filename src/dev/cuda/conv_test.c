@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "core/log.h"
-#include "dev/cpu/kernels_check.h"
 #include "dev/cuda/conv_graph.h"
-#include "dev/cuda/standin/at_once.h"
+#include "kernels/kernels_check.h"
+#include "standin/at_once.h"
 
 /* fp32: rounded once more when the bias is added. */
 static const tolerance conv_tolerance = {1e-6, 1e-6};

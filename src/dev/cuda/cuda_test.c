@@ -5,8 +5,8 @@
 #include <pthread.h>
 
 #include "dev/cuda.h"
-#include "dev/cuda/standin/driver.h"
 #include "dev/ops.h"
+#include "standin/driver.h"
 
 enum { SEEDS = 24, GRANULE = 2 << 20 };
 

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "dev/cuda/standin/driver.h"
 #include "dev/device_open.h"
+#include "standin/driver.h"
 #include "train/loop/devices.h"
 
 static void install(int gpus)

@@ -1,6 +1,6 @@
 /* Which of our kernels (cuda/kernels) do an operation, with which grids. Pure: no CUDA, no GPU;
  * whoever launches gives a function that does it, the device one around cuLaunchKernel, tests the
- * stand-in (cuda/standin/blocks.h).
+ * stand-in (standin/blocks.h).
  *
  * Grids, blocks and shared memory depend on the arguments alone, so a result has the same bits on
  * every GPU. All kernels of an operation are launched in order on one stream, with nothing in

@@ -4,8 +4,8 @@
 
 #include "dev/cuda/kernels/args.h"
 #include "dev/cuda/launch.h"
-#include "dev/cuda/standin/blocks.h"
-#include "dev/cuda/standin/inside.h"
+#include "standin/blocks.h"
+#include "standin/inside.h"
 
 enum { THREADS_MAX = 256, SHARED_MAX = 48 * 1024, LAUNCHES_MAX = 4 };
 

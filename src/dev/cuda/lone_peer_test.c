@@ -1,9 +1,9 @@
 /* NCCL with one rank, which sends to itself: what one GPU can show of exchanges between GPUs. On
- * the stand-ins of driver and NCCL, and, built once more, on a GPU (dev/cuda/tested_gpu.h). */
+ * the stand-ins of driver and NCCL, and, built once more, on a GPU (kernels/tested_gpu.h). */
 #include "testing.h"
 
 #include "dev/cuda/impl.h"
-#include "dev/cuda/tested_gpu.h"
+#include "kernels/tested_gpu.h"
 
 enum { COUNT = 70000, ROUNDS = 8 };
 

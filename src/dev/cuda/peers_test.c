@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "dev/cuda.h"
-#include "dev/cuda/standin/driver.h"
-#include "dev/cuda/standin/nccl.h"
 #include "dev/ops.h"
 #include "dev/peers.h"
 #include "sanitized.h"
+#include "standin/driver.h"
+#include "standin/nccl.h"
 
 enum { MEMBERS_MAX = 4, ROUNDS = 5, COUNT = 100, MIB = 1 << 20 };
 enum { SEEDS = WD_TEST_SANITIZED ? MEMBERS_MAX : 12 }; /* to open a device takes long there */

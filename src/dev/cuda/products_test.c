@@ -7,9 +7,9 @@
 #include <stdlib.h>
 
 #include "core/log.h"
-#include "dev/cpu/matrix_check.h"
 #include "dev/cuda/products_impl.h"
-#include "dev/cuda/standin/at_once.h"
+#include "kernels/matrix_check.h"
+#include "standin/at_once.h"
 
 static wd_cuda_products *open_products(void)
 {

@@ -1,7 +1,7 @@
 /* Opens a GPU step by step, and prints as JSON what a report needs of it: attributes, versions and
  * files of the libraries, and after each step the seconds that it took and the memory that is free.
  * A step that fails is printed with its error, and the others follow. On the stand-ins, and, built
- * once more, on a GPU (dev/cuda/tested_gpu.h). */
+ * once more, on a GPU (kernels/tested_gpu.h). */
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 #include "core/clock.h"
 #include "dev/cuda/impl.h"
-#include "dev/cuda/tested_gpu.h"
 #include "io/json/json.h"
+#include "kernels/tested_gpu.h"
 
 enum { ATTRIBUTES = 160, DESCRIPTION_BYTES = 1 << 16 };
 

@@ -1,12 +1,12 @@
 /* A cuda device that is opened, computes with each of its libraries, and is closed, twice in one
  * process: what the first time leaves in the libraries or in the driver must not hinder the second.
  * How long each phase takes is printed and not judged. On the stand-ins of driver and libraries,
- * and, built once more, on a GPU (dev/cuda/tested_gpu.h). */
+ * and, built once more, on a GPU (kernels/tested_gpu.h). */
 #include "testing.h"
 
 #include "core/clock.h"
 #include "dev/cuda/impl.h"
-#include "dev/cuda/tested_gpu.h"
+#include "kernels/tested_gpu.h"
 
 enum { SIDE = 64, COUNT = SIDE * SIDE, LAUNCHES = 4 };
 

@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "job/comm/comm_harness.h"
+#include "harness/comm.h"
 #include "job/comm/mpi_impl.h"
 
 #ifdef WD_HAVE_MPI

@@ -1,13 +1,13 @@
 /* Tests of the reduction of gradients: sums in the documented order, bit for bit, on devices that
  * do things later than they are told, for any number of ranks; what is sent is as documented. With
  * WD_STANDIN_GPUS on GPUs that the stand-in driver shows, directly from one to another. */
-#include "job/comm/reduce_harness.h"
+#include "harness/reduce.h"
 
 #ifdef WD_STANDIN_GPUS
 #include "dev/cuda.h"
-#include "dev/cuda/standin/driver.h"
-#include "dev/cuda/standin/nccl.h"
 #include "sanitized.h"
+#include "standin/driver.h"
+#include "standin/nccl.h"
 
 enum { EACH = WD_TEST_SANITIZED ? 5 : 1 }; /* of so many jobs one: to open a GPU takes long there */
 

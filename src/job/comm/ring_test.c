@@ -2,7 +2,7 @@
  * another one fails, leaves or is killed. */
 #include "testing.h"
 
-#include "job/comm/forked_harness.h"
+#include "harness/forked.h"
 #include "job/comm/ring.h"
 
 enum { RANKS = 4, BUFFERS = 2, BYTES = 10000, ROUNDS = 300, PAGE = 4096, LOOK_US = 1000 };

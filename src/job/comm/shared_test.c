@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "job/comm/forked_harness.h"
+#include "harness/forked.h"
 #include "job/comm/shared.h"
 #include "sanitized.h"
 

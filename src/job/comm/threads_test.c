@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "job/comm/comm_harness.h"
+#include "harness/comm.h"
 
 typedef struct part {
     pthread_t thread;

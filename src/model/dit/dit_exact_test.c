@@ -1,7 +1,7 @@
 /* The transformer's results have the same bits with checkpointing, other samples in the batch, one
  * text shared by all, a freed context, another layout of weights, other numbers of threads, and on
  * the guard device. A run uses exactly the memory that a dry run finds. */
-#include "model/dit/dit_harness.h"
+#include "harness/dit.h"
 
 #include "test_preset.h"
 

@@ -1,5 +1,5 @@
 /* The transformer against the reference implementation: outputs and every gradient. */
-#include "model/dit/dit_harness.h"
+#include "harness/dit.h"
 
 /* Relative L2 error per tensor. fp32 sums of another order differ by about 1e-6; bf16 has 8 bits,
  * and two implementations differ from each other as much as each from fp32. */

@@ -2,8 +2,8 @@
  * kept and whatever it computes in, and takes no more memory than the file has. */
 #include "gguf_forms.h"
 
+#include "harness/host.h"
 #include "teacher/plan/stage_layout.h"
-#include "teacher/run/host_harness.h"
 
 static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
 

@@ -1,5 +1,5 @@
 /* The ranks of a host have one copy of what is converted, and the bits of a copy of one's own. */
-#include "teacher/run/host_harness.h"
+#include "harness/host.h"
 
 enum { RANKS = 4 };
 

@@ -1,8 +1,8 @@
 /* The ranks of a host read files once, whichever of them have a part in a sweep, and get the bits
  * that one alone reads. */
 #include "core/checked.h"
+#include "harness/host.h"
 #include "io/file/file_reader.h"
-#include "teacher/run/host_harness.h"
 #include "teacher_copy.h"
 
 enum { RANKS = 4, THREADS = 3, SWEEPS = 6 };

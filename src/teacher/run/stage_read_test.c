@@ -7,10 +7,10 @@
  * --wrap=wd_queue_copy, so that reads and copies are seen here. */
 #include "teacher/plan/stage_layout.h"
 
-#include "teacher/run/host_harness.h"
+#include "harness/host.h"
 #ifdef WD_STANDIN_GPUS
 #include "dev/cuda.h"
-#include "dev/cuda/standin/driver.h"
+#include "standin/driver.h"
 #endif
 
 enum { READS_MAX = 1024, SWEEPS = 2 };

@@ -5,8 +5,8 @@
 #include "teacher_copy.h"
 
 #include "core/random.h"
+#include "harness/acquires.h"
 #include "teacher/plan/placement_bytes.h"
-#include "teacher/run/acquires_harness.h"
 #include "teacher/run/residency.h"
 #include "teacher/run/sweep.h"
 

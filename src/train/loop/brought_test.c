@@ -5,20 +5,20 @@
  * Linked with --wrap=wd_residency_acquire, --wrap=wd_stage_bring,
  * --wrap=wd_residency_part_bring_block, --wrap=wd_file_reader_read and
  * --wrap=wd_file_reader_read_pages, so that they are seen here. */
-#include "train/loop/machine_harness.h"
+#include "harness/machine.h"
 
 #include <math.h>
 #include <stdatomic.h>
 
 #include "train/loop/machine_impl.h"
 
+#include "harness/acquires.h"
+#include "harness/random.h"
 #include "io/file/file_reader.h"
 #include "teacher/plan/planner.h"
-#include "teacher/run/acquires_harness.h"
 #include "teacher/run/residency_part.h"
 #include "tiny_teacher.h"
 #include "train/loop/devices.h"
-#include "train/loop/random_harness.h"
 
 /* Sums of whole bytes, the plan's of means over sweeps: they differ by roundings. */
 static const double EQUAL = 1e-9;

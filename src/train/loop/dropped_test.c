@@ -1,6 +1,6 @@
 /* What the training loop makes of steps that are dropped, because their loss is not finite: which
  * checkpoints it writes and keeps, and how the run ends. The losses are this test's. */
-#include "train/loop/trainer_harness.h"
+#include "harness/trainer.h"
 
 static int64_t dropped[STEPS]; /* results of these steps, from 0, have no finite loss */
 static int drops;

@@ -9,16 +9,16 @@
 #include "sparse.h"
 
 #include "core/memory.h"
+#include "harness/random.h"
 #include "train/loop/plan.h"
-#include "train/loop/random_harness.h"
 #include "train/network/init.h"
 
 /* ---- what is tested: simulated devices, or GPUs that the stand-in driver shows ---- */
 
 #ifdef WD_STANDIN_GPUS
-#include "dev/cuda/standin/driver.h"
-#include "dev/cuda/standin/libraries.h"
 #include "dev/device_impl.h"
+#include "standin/driver.h"
+#include "standin/libraries.h"
 
 /* GPUs on the host are slow to open and to compute: of each placement one refusal is tried. */
 enum { SCENES = 2, STEPS = 2, ALL_REFUSALS = false };

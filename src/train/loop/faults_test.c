@@ -6,9 +6,9 @@
 #include <jansson.h>
 
 #include "core/log.h"
+#include "harness/trainer.h"
 #include "train/loop/metrics.h"
 #include "train/loop/tensorboard.h"
-#include "train/loop/trainer_harness.h"
 
 /* ---- metrics ---- */
 

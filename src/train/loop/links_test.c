@@ -7,7 +7,7 @@
  *
  * Linked with --wrap=wd_queue_copy, --wrap=wd_file_reader_read and --wrap=wd_comm_send, so that all
  * of it is seen here. */
-#include "train/loop/ranks_harness.h"
+#include "harness/ranks.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /* Tests of the machine of a step, on wan-tiny with both experts: one stream of samples whatever the
  * window, the threads and the device; memory as planned, none allocated by a steady-state step. */
-#include "train/loop/machine_harness.h"
+#include "harness/machine.h"
 
-#include "teacher/run/acquires_harness.h"
+#include "harness/acquires.h"
 #include "tiny_teacher.h"
 #include "train/loop/machine_impl.h"
 #include "train/loop/plan.h"

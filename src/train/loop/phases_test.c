@@ -1,6 +1,6 @@
 /* Phases: what --recipe may say, where a phase ends, and that a run of two phases is the same, bit
  * for bit, wherever it is stopped and resumed. On wan-tiny. */
-#include "train/loop/trainer_harness.h"
+#include "harness/trainer.h"
 
 #include "train/output/checkpoint_list.h"
 

@@ -1,7 +1,7 @@
 /* Many ranks, one student: the same samples in each step, gradients added in the order that is
  * documented. On wan-tiny; ranks are threads of this process, each with its own device. With
  * WD_STANDIN_GPUS these are GPUs that the stand-in driver shows. */
-#include "train/loop/ranks_harness.h"
+#include "harness/ranks.h"
 
 #include "train/loop/machine_impl.h"
 #include "dev/ops.h"
@@ -172,8 +172,8 @@ static outcome run_on(const wd_machine_options *options, int ranks, const char *
 }
 
 #ifdef WD_STANDIN_GPUS
-#include "dev/cuda/standin/driver.h"
-#include "dev/cuda/standin/nccl.h"
+#include "standin/driver.h"
+#include "standin/nccl.h"
 
 static const char *const gpus[RANKS_MAX] = {"cuda:0", "cuda:1", "cuda:2", "cuda:3"};
 

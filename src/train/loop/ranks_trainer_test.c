@@ -1,6 +1,6 @@
 /* The training loop of many ranks: they stop together when any of them is told to, one of them
  * writes, and any number of them goes on from there. On wan-tiny; ranks are threads. */
-#include "train/loop/ranks_harness.h"
+#include "harness/ranks.h"
 #include "train/loop/trainer.h"
 
 #include <signal.h>

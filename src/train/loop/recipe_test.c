@@ -1,7 +1,7 @@
 /* A recipe that trains two networks: the student is what it is alone, bit for bit; the memory of
  * both is planned, to the byte, by their names; a checkpoint has both, each under its prefix; and
  * ranks that share both change nothing. On wan-tiny; ranks are threads. */
-#include "train/loop/ranks_harness.h"
+#include "harness/ranks.h"
 
 #include "tiny_teacher.h"
 #include "train/loop/machine_impl.h"

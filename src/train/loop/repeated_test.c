@@ -6,7 +6,7 @@
  * not launched: the sources of copies, which are staging that the step before may still use, and
  * what comes from the ring of targets. Teacher and trajectories have queues of their own here,
  * whose launches depend on which targets a step needs. */
-#include "train/loop/trainer_harness.h"
+#include "harness/trainer.h"
 
 #include "dev/ops.h"
 #include "train/network/init.h"

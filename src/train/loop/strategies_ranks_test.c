@@ -3,13 +3,13 @@
  * where the plan says, and no step allocates. On wan-tiny, both experts, after three passes of its
  * trajectories; ranks are threads, on devices so slow that who does not wait comes too early, or
  * with a GPU each that the stand-in driver shows. */
-#include "train/loop/ranks_harness.h"
+#include "harness/ranks.h"
 
 #include "train/loop/machine_impl.h"
 #include "job/launch/rank_peers.h"
 
 #ifdef WD_STANDIN_GPUS
-#include "dev/cuda/standin/driver.h"
+#include "standin/driver.h"
 
 /* Kernels for GPUs are slow on the host. */
 enum { STEPS = 4, MOST_RANKS = 2 };

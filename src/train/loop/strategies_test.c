@@ -1,7 +1,7 @@
 /* One seed, one student: wherever the teacher lives, on however many devices, in whatever window
  * and micro-batches, read however far ahead. On wan-tiny, both experts, after three passes of its
  * trajectories. */
-#include "train/loop/machine_harness.h"
+#include "harness/machine.h"
 
 #include "teacher/plan/stage_layout.h"
 #include "teacher/plan/strategy.h"
@@ -28,7 +28,7 @@ static wd_machine_options options_of(const wd_pipeline *pipeline)
 /* ---- what is tested: simulated devices, or GPUs that the stand-in driver shows ---- */
 
 #ifdef WD_STANDIN_GPUS
-#include "dev/cuda/standin/driver.h"
+#include "standin/driver.h"
 
 static const char *const lists[WAYS] = {"cuda:0,1"};
 static const char alone[] = "cuda:0";

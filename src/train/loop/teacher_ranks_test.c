@@ -2,7 +2,7 @@
  * targets, and these are those of one rank, bit for bit; where a run is saved and gone on with by
  * another number of ranks, too. Ranks are threads, each with devices of its own, so slow that who
  * does not wait comes too early. On wan-tiny, both experts, after three passes of trajectories. */
-#include "train/loop/ranks_harness.h"
+#include "harness/ranks.h"
 
 #include "train/targets/source.h"
 

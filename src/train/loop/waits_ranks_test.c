@@ -5,7 +5,7 @@
  *
  * Linked with --wrap=wd_event_wait, --wrap=wd_queue_wait and --wrap=wd_comm_wait, so that waits are
  * seen here. Threads other than the ranks' own may wait. */
-#include "train/loop/ranks_harness.h"
+#include "harness/ranks.h"
 
 #include "job/launch/rank_peers.h"
 #include "tiny_teacher.h"
@@ -58,7 +58,7 @@ typedef struct part {
 } part;
 
 #ifdef WD_STANDIN_GPUS
-#include "dev/cuda/standin/driver.h"
+#include "standin/driver.h"
 
 static const char *const devices[RANKS] = {"cuda:0", "cuda:1"};
 

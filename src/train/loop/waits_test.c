@@ -3,7 +3,7 @@
  * simulated device that is much slower than the launch.
  *
  * Linked with --wrap=wd_event_wait and --wrap=wd_queue_wait, so that waits are seen here. */
-#include "train/loop/machine_harness.h"
+#include "harness/machine.h"
 
 #include "tiny_teacher.h"
 #include "train/network/init.h"

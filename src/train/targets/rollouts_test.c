@@ -1,7 +1,7 @@
 /* On-policy trajectories: which they are; that their blocks begin where the student's own steps
  * lead; when they end; that a run which is stopped and resumed sees the same states. And the
  * weights of chords, and pairs. On wan-tiny. */
-#include "train/loop/ranks_harness.h"
+#include "harness/ranks.h"
 
 #include "tiny_teacher.h"
 #include "train/loop/machine_impl.h"

@@ -2,7 +2,7 @@
  *
  * nvcc makes each WD_KERNEL a __global__ function, to be launched by the driver's cuLaunchKernel
  * with one argument: its struct, by value. A C++ compiler makes it an ordinary function, which the
- * stand-in (cuda/standin/blocks.h) calls once per thread, each thread of a block on a stack of its
+ * stand-in (standin/blocks.h) calls once per thread, each thread of a block on a stack of its
  * own. What is not declared here does not exist there, so a kernel that uses more of CUDA fails to
  * compile on the host:
  *   threadIdx, blockIdx, blockDim     x, y, z
@@ -47,9 +47,9 @@ static __device__ __forceinline__ void *wd_shared(void)
 
 #else
 
-#include "dev/cuda/standin/inside.h"
+#include "standin/inside.h"
 
-/* The stand-in's kernels by name: see cuda/standin/blocks.h. */
+/* The stand-in's kernels by name: see standin/blocks.h. */
 #define WD_KERNEL_OF(threads, blocks, name, args_type)                                             \
     static void name##_thread(const args_type &a);                                                 \
     extern "C" void wd_kernel_##name(const void *args)                                             \
