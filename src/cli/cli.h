@@ -1,4 +1,6 @@
-/* The command line. It uses the public headers only; options, help, manual and completions come
+/* Folder cli. The commands.
+ *
+ * The command line. It uses the public headers only; options, help, manual and completions come
  * from the option tables of the library. */
 #ifndef WD_CLI_CLI_H
 #define WD_CLI_CLI_H

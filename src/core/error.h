@@ -1,4 +1,7 @@
-/* Errors. A function that touches files, devices or other processes returns a wd_status and fills a
+/* Folder core. What everything uses: errors, log, clock, memory, arenas, dtypes, random numbers,
+ * threads of a loop.
+ *
+ * Errors. A function that touches files, devices or other processes returns a wd_status and fills a
  * wd_err. Nothing here ends the process. */
 #ifndef WD_CORE_ERROR_H
 #define WD_CORE_ERROR_H

@@ -1,4 +1,7 @@
-/* Devices: memory pools, queues, events. All tensor memory is accessed through this interface.
+/* Folder dev. The interface of devices: pools, queues, events, operations, peers; the dry and the
+ * guard device; lists of devices.
+ *
+ * Devices: memory pools, queues, events. All tensor memory is accessed through this interface.
  *
  * Data flow: a caller allocates from a device's pool, launches operations (dev/ops.h) and copies on
  * a queue, and orders queues with events. Functions that take a queue may return before the work is

@@ -1,4 +1,6 @@
-/* Functions of the public interface that belong to no job. */
+/* Folder api/jobs. The public functions: train, sample, eval, convert, inspect, forward, bench.
+ *
+ * Functions of the public interface that belong to no job. */
 #include "core/memory.h"
 #include "wandistiller.h"
 

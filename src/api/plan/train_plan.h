@@ -1,4 +1,7 @@
-/* The plan of a run: the placement of the teacher, the memory of all parts, and whether it fits.
+/* Folder api/plan. What a job will take, in memory, disk and time: the search for a plan, and how
+ * it is printed.
+ *
+ * The plan of a run: the placement of the teacher, the memory of all parts, and whether it fits.
  *
  * Data flow: options, devices -> budgets, sizes, rates -> the strategy's plan
  * (teacher/plan/planner.h)

@@ -1,4 +1,7 @@
-/* Turns the options of `train` into the trainer's settings: resolves defaults, reads files, and
+/* Folder api/setup. What options mean on this machine: devices, ranks, prompts, dtypes, what a
+ * trainer is made of.
+ *
+ * Turns the options of `train` into the trainer's settings: resolves defaults, reads files, and
  * checks everything against the teacher. It computes nothing. */
 #ifndef WD_API_SETUP_TRAIN_SETUP_H
 #define WD_API_SETUP_TRAIN_SETUP_H

@@ -1,4 +1,6 @@
-/* The kernels of the cpu device, and their table. Private to src/dev/cpu.
+/* Folder dev/cpu. The processor as a device (oneDNN and C).
+ *
+ * The kernels of the cpu device, and their table. Private to src/dev/cpu.
  *
  * Every operation has a plain C version (reference_*.c, wd_ref_<name>), with which the table is
  * filled first; faster versions for the instruction set replace it at open. Tests compare every

@@ -1,11 +1,12 @@
-/* The cuda device from inside. Private to src/dev/cuda.
+/* Folder dev/cuda. NVIDIA GPUs as devices.
+ *
+ * The cuda device from inside. Private to src/dev/cuda.
  *
  * cuda.c: opening, closing, traits; fault.c: what failed; pool.c: device memory; host.c: pinned
  * host memory; queue.c: streams, events, copies; peers.c: exchanges with GPUs of other ranks;
  * dispatch.c: which library or kernel an operation goes to. All of a device's work is in its GPU's
  * primary context, which libraries use, too. Any thread may call any function, so each one makes
- * that context the current one of its thread first.
- */
+ * that context the current one of its thread first. */
 #ifndef WD_DEV_CUDA_IMPL_H
 #define WD_DEV_CUDA_IMPL_H
 

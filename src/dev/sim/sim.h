@@ -1,4 +1,6 @@
-/* The structs and functions of simulated devices. Private to src/dev/sim.
+/* Folder dev/sim. Simulated GPUs: the processor with a budget, a link and a speed.
+ *
+ * The structs and functions of simulated devices. Private to src/dev/sim.
  *
  * sim.c: device, pool, events; queue.c: a queue and its worker; line.c: the progress of a queue;
  * pace.c: the time that work takes. */

@@ -1,4 +1,7 @@
-/* Files: paths, folders, and writes that a reader never sees half done. */
+/* Folder io/file. Files and folders: reading, mapping, writing whole or not at all, space on disk,
+ * the Hub cache.
+ *
+ * Files: paths, folders, and writes that a reader never sees half done. */
 #ifndef WD_IO_FILE_FILE_H
 #define WD_IO_FILE_FILE_H
 

@@ -1,4 +1,6 @@
-/* JSON through jansson, with errors that name file and key. */
+/* Folder io/json. JSON texts.
+ *
+ * JSON through jansson, with errors that name file and key. */
 #ifndef WD_IO_JSON_JSON_H
 #define WD_IO_JSON_JSON_H
 

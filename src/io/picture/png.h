@@ -1,4 +1,6 @@
-/* Pictures with 8 bits per channel, and their PNG files. */
+/* Folder io/picture. PNG files, contact sheets and their font.
+ *
+ * Pictures with 8 bits per channel, and their PNG files. */
 #ifndef WD_IO_PICTURE_PNG_H
 #define WD_IO_PICTURE_PNG_H
 

@@ -1,4 +1,6 @@
-/* safetensors files: mapped for reading, written as a stream. GGUF files are read in the same way
+/* Folder io/tensors. Files of tensors, which are safetensors and GGUF.
+ *
+ * safetensors files: mapped for reading, written as a stream. GGUF files are read in the same way
  * (io/tensors/gguf.h), and make sets of their own.
  *
  * A set is one file, or the shards that an index names. Every byte of a header is checked before a

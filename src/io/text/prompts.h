@@ -1,4 +1,6 @@
-/* Reading prompts from files, and cleaning them as diffusers' Wan pipeline does. */
+/* Folder io/text. Prompts and tokens.
+ *
+ * Reading prompts from files, and cleaning them as diffusers' Wan pipeline does. */
 #ifndef WD_IO_TEXT_PROMPTS_H
 #define WD_IO_TEXT_PROMPTS_H
 

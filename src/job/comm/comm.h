@@ -1,4 +1,7 @@
-/* The communicator: operations by which the ranks of a job exchange data.
+/* Folder job/comm. Exchange between the ranks of a job: operations, sums of gradients, memory
+ * shared by a host.
+ *
+ * The communicator: operations by which the ranks of a job exchange data.
  *
  * A lane is a queue of operations. A caller posts an operation on a lane and goes on; it waits for
  * the operation's ticket before it reads the received bytes or overwrites the sent ones. Operations

@@ -1,4 +1,6 @@
-/* Finds out from the environment, before MPI_Init, which launcher has started this process and as
+/* Folder job/launch. The start of a job: what the launcher says, addresses, devices of neighbours.
+ *
+ * Finds out from the environment, before MPI_Init, which launcher has started this process and as
  * how many ranks; and starts this program as several ranks by mpirun. */
 #ifndef WD_JOB_LAUNCH_LAUNCH_H
 #define WD_JOB_LAUNCH_LAUNCH_H

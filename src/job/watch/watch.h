@@ -1,4 +1,6 @@
-/* The watch: a heartbeat between ranks beside the communicator, so that no job hangs.
+/* Folder job/watch. Failed ranks: heartbeats, deadlines, the end of a job.
+ *
+ * The watch: a heartbeat between ranks beside the communicator, so that no job hangs.
  *
  * Each rank has a thread that sends the other ranks a message twice a second, over sockets of its
  * own: it says that the rank lives, at which step it is, and what memory it has. If a rank's socket

@@ -1,4 +1,6 @@
-/* Converts a transformer between a diffusers folder and one file with the original key names, which
+/* Folder model/convert. From one form of a model's files to another, and what a file is.
+ *
+ * Converts a transformer between a diffusers folder and one file with the original key names, which
  * ComfyUI loads: safetensors or GGUF. Tensors are copied one at a time from the mapped source to
  * the file, so memory does not grow with the model. Nothing is overwritten: if the file, or a model
  * in the folder, exists already, the error names it. */

@@ -1,4 +1,6 @@
-/* The Wan transformer: forward and backward, stage by stage.
+/* Folder model/dit. The diffusion transformer: forward and backward.
+ *
+ * The Wan transformer: forward and backward, stage by stage.
  *
  * Data flow: latents, timesteps and text enter through the embedding; a stream (x, temb, tp, ctx)
  * goes from block to block; the head turns x into the velocity. The caller provides the weights of

@@ -1,4 +1,6 @@
-/* A Wan pipeline: what is in it, read and checked once.
+/* Folder model/files. Models as others write them: pipeline folders, single files, LoRAs, presets.
+ *
+ * A Wan pipeline: what is in it, read and checked once.
  *
  * Data flow: wd_hub_find names the folder; open reads model_index.json and the configs and opens
  * (maps) no weights; a component's weights are opened when they are needed. A folder that just has

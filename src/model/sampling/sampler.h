@@ -1,4 +1,6 @@
-/* The sampling loop: makes latents from noise, with a function that computes guided velocities. */
+/* Folder model/sampling. From noise to a picture: schedules, solvers, the sampling loop.
+ *
+ * The sampling loop: makes latents from noise, with a function that computes guided velocities. */
 #ifndef WD_MODEL_SAMPLING_SAMPLER_H
 #define WD_MODEL_SAMPLING_SAMPLER_H
 

@@ -1,4 +1,7 @@
-/* The configurations of a Wan pipeline's components, read from their config.json files.
+/* Folder model/tables. What a model is made of: configurations, the tensors of each stage, the
+ * names that others give them.
+ *
+ * The configurations of a Wan pipeline's components, read from their config.json files.
  *
  * Each component has a struct. Absent keys get the defaults of diffusers or transformers, and
  * values are checked. A configuration of another kind of model (I2V image encoder, VACE, another

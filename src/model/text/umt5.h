@@ -1,4 +1,6 @@
-/* The UMT5 text encoder (transformers UMT5EncoderModel), forward only.
+/* Folder model/text. UMT5, the text encoder.
+ *
+ * The UMT5 text encoder (transformers UMT5EncoderModel), forward only.
  *
  * Weights stay in the mapped file. They are used in place if the device reads host memory and the
  * file has the compute dtype; else one layer at a time is copied to the device and converted. So

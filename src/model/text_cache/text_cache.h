@@ -1,4 +1,6 @@
-/* Prompt embeddings, which are computed once, kept on disk, and mapped.
+/* Folder model/text_cache. Prompt embeddings: computed once, kept on disk.
+ *
+ * Prompt embeddings, which are computed once, kept on disk, and mapped.
  *
  *   prompts -> cleaned -> token ids -> rows of the encoder, taken from the cache if it has them
  *

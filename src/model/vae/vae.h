@@ -1,4 +1,6 @@
-/* The Wan VAE (diffusers AutoencoderKLWan), 2.1 and 2.2 layout: decode and encode.
+/* Folder model/vae. The VAE: encoder and decoder.
+ *
+ * The Wan VAE (diffusers AutoencoderKLWan), 2.1 and 2.2 layout: decode and encode.
  *
  * Weights and activations are fp32, as in diffusers' pipelines; F16 and BF16 files are converted.
  * Activations are channels-last on the device. For one latent frame only the last time tap of each

@@ -1,4 +1,7 @@
-/* The planner: for every strategy the plan it makes of a teacher and a machine, and which is best.
+/* Folder teacher/plan. Where the teacher's weights are and what that costs, in bytes and seconds;
+ * it launches nothing.
+ *
+ * The planner: for every strategy the plan it makes of a teacher and a machine, and which is best.
  *
  * Data flow: sizes of stages, budgets, sweeps' options -> per strategy: window and micro-batch ->
  * placement -> bytes per device and host, seconds per step. Nothing is loaded; what sweeps need is

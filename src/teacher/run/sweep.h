@@ -1,4 +1,7 @@
-/* The sweep: one pass over the teacher's weights, for a window of states at once.
+/* Folder teacher/run. Sweeps over the teacher: weights come, micro-batches go through, velocities
+ * are there.
+ *
+ * The sweep: one pass over the teacher's weights, for a window of states at once.
  *
  * Data flow: states (latents, timestep, prompt) -> sorted by expert, cut into micro-batches -> a
  * schedule (teacher/plan/sweep_schedule.h), entry by entry: acquire stages, run micro-batches'

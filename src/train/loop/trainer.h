@@ -1,4 +1,7 @@
-/* The training loop: steps, metrics, checkpoints, samples, and an orderly end of the run, also
+/* Folder train/loop. The course of a run: steps, recipes and phases, memory, sample sheets and
+ * metrics.
+ *
+ * The training loop: steps, metrics, checkpoints, samples, and an orderly end of the run, also
  * where it is stopped or fails. */
 #ifndef WD_TRAIN_LOOP_TRAINER_H
 #define WD_TRAIN_LOOP_TRAINER_H

@@ -1,4 +1,7 @@
-/* A network that is trained: weights, gradients, optimizer, EMA, passes, and what ranks exchange.
+/* Folder train/network. What learns: parameters, passes, losses, AdamW, EMA, what a student starts
+ * from.
+ *
+ * A network that is trained: weights, gradients, optimizer, EMA, passes, and what ranks exchange.
  *
  * Data flow of a step: for each of its rounds, begin_round -> forward -> a loss
  * (train/network/loss.h) -> backward, whose gradients leave for the other ranks stage by stage ->

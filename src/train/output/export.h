@@ -1,4 +1,6 @@
-/* The student as a complete diffusers pipeline folder.
+/* Folder train/output. What is written: checkpoints, the student in all its forms, its card.
+ *
+ * The student as a complete diffusers pipeline folder.
  *
  * <output>/
  *     transformer/   the student: config.json, safetensors (sharded above 5 GB, with an index)

@@ -1,4 +1,6 @@
-/* Sources: where a network's training batches come from.
+/* Folder train/targets. What is learned from: trajectories of the teacher, their targets, batches.
+ *
+ * Sources: where a network's training batches come from.
  *
  * A source owns a stream of samples, numbered from 0: which latents, noise level, prompt and target
  * sample s has is a pure function of the seed and the source's options. How the targets are

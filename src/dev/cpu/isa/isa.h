@@ -1,4 +1,6 @@
-/* Kernels that exist once per instruction set. Each file of this folder is compiled for every set,
+/* Folder dev/cpu/isa. The kernels of which there is one version for each instruction set.
+ *
+ * Kernels that exist once per instruction set. Each file of this folder is compiled for every set,
  * with WD_ISA as the suffix of its external symbols: wd_isa_layernorm_avx2.
  *
  * They are plain C loops that the compiler vectorises, without contraction to fused multiply-adds,

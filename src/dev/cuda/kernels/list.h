@@ -1,4 +1,6 @@
-/* All kernels of this folder by name. X(name): the function wd_kernel_<name> of the compiled image,
+/* Folder dev/cuda/kernels. The kernels in CUDA C.
+ *
+ * All kernels of this folder by name. X(name): the function wd_kernel_<name> of the compiled image,
  * whose one argument is the struct that cuda/kernels/args.h says. */
 #ifndef WD_DEV_CUDA_KERNELS_LIST_H
 #define WD_DEV_CUDA_KERNELS_LIST_H
