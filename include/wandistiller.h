@@ -423,7 +423,7 @@ enum {
      * does. */
     WD_OPTION_STUDENT = 16,
     WD_OPTION_SAME_STUDENT = 32,
-    WD_OPTION_PART = 64,     /* names a part of a model that lies elsewhere than in its folder */
+    WD_OPTION_PART = 64,      /* names a part of a model that lies elsewhere than in its folder */
     WD_OPTION_OR_PARTS = 128, /* required only where no part is named */
     WD_OPTION_WRITTEN = 256   /* a WD_OPTION_FILE that the job writes */
 };

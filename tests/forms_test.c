@@ -211,9 +211,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_students_bits),
-        cmocka_unit_test(a_t5_is_refused),     cmocka_unit_test(the_students_bits_of_each_naming),
-        cmocka_unit_test(the_same_pictures),     cmocka_unit_test(forward_of_a_file),
-        cmocka_unit_test(eval_with_a_tokenizer), cmocka_unit_test(says_what_is_missing),
+        cmocka_unit_test(a_t5_is_refused),
+        cmocka_unit_test(the_students_bits_of_each_naming),
+        cmocka_unit_test(the_same_pictures),
+        cmocka_unit_test(forward_of_a_file),
+        cmocka_unit_test(eval_with_a_tokenizer),
+        cmocka_unit_test(says_what_is_missing),
     };
     return cmocka_run_group_tests(tests, make_files, NULL);
 }

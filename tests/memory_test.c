@@ -324,10 +324,26 @@ static void limited_sampling(void **state)
 static void limited_comparing(void **state)
 {
     (void)state;
-    check_limits((const char *const[]){"eval", "--teacher", TINY, "--student", TINY, "--prompts",
-                                       TINY "/prompts.txt", "--count", "3", "--steps", "1",
-                                       "--batch_size", "2", "--dtype", "bfloat16", "--num_threads",
-                                       "2", "--log_level", "warning", NULL},
+    check_limits((const char *const[]){"eval",
+                                       "--teacher",
+                                       TINY,
+                                       "--student",
+                                       TINY,
+                                       "--prompts",
+                                       TINY "/prompts.txt",
+                                       "--count",
+                                       "3",
+                                       "--steps",
+                                       "1",
+                                       "--batch_size",
+                                       "2",
+                                       "--dtype",
+                                       "bfloat16",
+                                       "--num_threads",
+                                       "2",
+                                       "--log_level",
+                                       "warning",
+                                       NULL},
                  "no memory for kernels");
 }
 

@@ -62,8 +62,8 @@ static void a_missing_expert_is_named(void **state)
     (void)state;
     char model[WD_PATH_MAX];
     wd_test_copy_teacher(model, "no-weights");
-    assert_int_equal(
-        unlink(wd_test_in(model, "transformer_2/diffusion_pytorch_model.safetensors")), 0);
+    assert_int_equal(unlink(wd_test_in(model, "transformer_2/diffusion_pytorch_model.safetensors")),
+                     0);
     refused_by_all(model, WD_NOT_FOUND, "transformer_2");
     run_plan(model);
     assert_refused(WD_NOT_FOUND, "transformer_2");

@@ -195,10 +195,10 @@ static void hosts_send_one_sum(void **state)
         &bytes);
     const double once = 7.0 / 8 * bytes / 100e6;
     assert_true(seconds > 2 * once && seconds < 1.5 * 2 * once);
-    const double flat = seconds_per_step(
-        (const char *[]){PLAN("64", "8"), "--network_bandwidth", "100MB/s",
-                         "--deterministic_reduce", "--json", NULL},
-        &bytes);
+    const double flat =
+        seconds_per_step((const char *[]){PLAN("64", "8"), "--network_bandwidth", "100MB/s",
+                                          "--deterministic_reduce", "--json", NULL},
+                         &bytes);
     assert_true(flat > (8 + 1) * once && flat < 1.2 * (8 + 1) * once);
 }
 
@@ -209,8 +209,8 @@ static void ranks_are_drawn_and_named(void **state)
     size_t bytes;
     wd_err err;
     const char *file = wd_test_path("plan.svg");
-    wd_program_run(&program, PLAN("8", "2"), "--teacher_device_strategy", "balanced", "--svg",
-                   file, "--verbose");
+    wd_program_run(&program, PLAN("8", "2"), "--teacher_device_strategy", "balanced", "--svg", file,
+                   "--verbose");
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "8 on 2 hosts: a global batch of 32"));
     assert_non_null(strstr(program.out, "samples/s"));
@@ -303,8 +303,8 @@ static void rates_are_kept(void **state)
 {
     (void)state;
     static char first[sizeof program.out];
-    const char *const plan[] = {
-        "plan", "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny", "--host_memory", "1GiB", NULL};
+    const char *const plan[] = {"plan",          "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny",
+                                "--host_memory", "1GiB",           NULL};
     wd_program_run_(&program, plan);
     wd_program_succeeded(&program);
     assert_true(wd_path_exists(wd_test_path("cache/wandistiller/rates.json")));

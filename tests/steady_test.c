@@ -68,7 +68,10 @@ void *memalign(size_t alignment, size_t bytes)
     return came(__libc_memalign(alignment, bytes));
 }
 
-void *aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    return memalign(alignment, bytes);
+}
 
 int posix_memalign(void **out, size_t alignment, size_t bytes)
 {

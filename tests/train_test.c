@@ -190,7 +190,8 @@ static void a_run_says_what_it_does(void **state)
          "learning rate 0.001, 8 steps\n"),
         "2 prompts have more than 3 tokens: what is behind is left out\n",
         "no sample sheets: one would take ",
-        "the student starts from blocks 0 of ", "/transformer_2\n",
+        "the student starts from blocks 0 of ",
+        "/transformer_2\n",
         "stopped after 2 steps",
         ", loss "};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -8,6 +8,7 @@ from html.entities import html5
 names = sorted(name[:-1] for name in html5 if name.endswith(";"))
 print("""/* The named character references of HTML 5, sorted by name: see io/text/html.h.
  * Written by tools/make_html_entities.py; do not edit. */
+/* clang-format off */
 #include "io/text/html.h"
 
 /* name, code points (0: only one), whether it also counts without a semicolon */

@@ -23,6 +23,9 @@ static inline bool wd_add_size(size_t *out, size_t a, size_t b)
 }
 
 /* `n` rounded up to a multiple of `unit` (a power of two); n must be far from SIZE_MAX. */
-static inline size_t wd_round_up(size_t n, size_t unit) { return (n + unit - 1) & ~(unit - 1); }
+static inline size_t wd_round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) & ~(unit - 1);
+}
 
 #endif

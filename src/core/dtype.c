@@ -12,10 +12,22 @@ static const struct {
 #undef X
 };
 
-size_t wd_dtype_bytes(wd_dtype dtype) { return dtypes[dtype].bytes; }
-int64_t wd_dtype_block(wd_dtype dtype) { return dtypes[dtype].block; }
-const char *wd_dtype_file_name(wd_dtype dtype) { return dtypes[dtype].file_name; }
-const char *wd_dtype_option_name(wd_dtype dtype) { return dtypes[dtype].option_name; }
+size_t wd_dtype_bytes(wd_dtype dtype)
+{
+    return dtypes[dtype].bytes;
+}
+int64_t wd_dtype_block(wd_dtype dtype)
+{
+    return dtypes[dtype].block;
+}
+const char *wd_dtype_file_name(wd_dtype dtype)
+{
+    return dtypes[dtype].file_name;
+}
+const char *wd_dtype_option_name(wd_dtype dtype)
+{
+    return dtypes[dtype].option_name;
+}
 
 size_t wd_dtype_size(wd_dtype dtype, int64_t count)
 {
@@ -66,7 +78,7 @@ uint16_t wd_f32_to_f16(float f)
     memcpy(&bits, &f, sizeof bits);
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
     uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u); /* NaN */
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);  /* NaN */
     if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* 65520 and more */
     if (magnitude < 0x38800000u) { /* below 2^-14: adding 0.5 aligns and rounds the mantissa */
         float aligned;

@@ -21,8 +21,7 @@ void wd_page_say(wd_page *p, const char *format, ...)
         p->text = block;
         if (p->status == WD_OK) p->size = 2 * needed;
     }
-    if (p->status == WD_OK)
-        vsnprintf(p->text + p->used, p->size - p->used, format, again);
+    if (p->status == WD_OK) vsnprintf(p->text + p->used, p->size - p->used, format, again);
     if (p->status == WD_OK && n > 0) p->used += (size_t)n;
     va_end(again);
     va_end(list);

@@ -28,8 +28,14 @@ static wd_standin *executor_standins[WAYS_ALL]; /* kept for the whole test */
 static wd_standin *executor_standin;            /* the one of them that is in use */
 
 /* Memory of an array. */
-static inline void *executor_memory(size_t bytes) { return malloc(bytes); }
-static inline void executor_memory_free(void *block) { free(block); }
+static inline void *executor_memory(size_t bytes)
+{
+    return malloc(bytes);
+}
+static inline void executor_memory_free(void *block)
+{
+    free(block);
+}
 
 static inline int executors(void)
 {

@@ -372,8 +372,7 @@ static wd_status check_other_parts(const wd_pipeline *p, wd_err *err)
                           p->has[WD_COMPONENT_VAE] && p->has[WD_COMPONENT_TOKENIZER];
     if (is_whole) return wd_components_check(p, err);
     for (int i = 0; i < 2; i++)
-        if (*p->part[others[i]])
-            WD_TRY(wd_pipeline_check_weights(p, others[i], err));
+        if (*p->part[others[i]]) WD_TRY(wd_pipeline_check_weights(p, others[i], err));
     return WD_OK;
 }
 

@@ -33,9 +33,9 @@ typedef struct wd_train_setup {
     wd_output output;         /* of rank 0 */
     char resume[WD_PATH_MAX]; /* the checkpoint's folder; "": a new run */
     const char *begun_teacher_dtype, *begun_mixed_precision; /* of its run; NULL: a new run */
-    int64_t first_step;       /* files after this step are moved to earlier-N; 0: all files */
-    bool output_begun;        /* rank 0 has moved them and written run.json */
-    wd_prompt_embeds embeds;  /* opened by the caller; closed here */
+    int64_t first_step;      /* files after this step are moved to earlier-N; 0: all files */
+    bool output_begun;       /* rank 0 has moved them and written run.json */
+    wd_prompt_embeds embeds; /* opened by the caller; closed here */
     char prompts_key[WD_PROMPTS_KEY_MAX];          /* of data; the caller computes it */
     char teacher_key[WD_SAFETENSORS_KEY_MAX];      /* of its experts' weights; "": not known yet */
     char text_encoder_key[WD_SAFETENSORS_KEY_MAX]; /* the caller computes it */

@@ -52,8 +52,7 @@ static void check_gradient(const char *what, const forward *f, float *x, const f
         norm += (double)dx[i] * dx[i];
     }
     double near = moved_loss(f, x, kept, v, count, h) - moved_loss(f, x, kept, v, count, -h);
-    double far = moved_loss(f, x, kept, v, count, 2 * h) -
-                 moved_loss(f, x, kept, v, count, -2 * h);
+    double far = moved_loss(f, x, kept, v, count, 2 * h) - moved_loss(f, x, kept, v, count, -2 * h);
     double found = (8 * near - far) / (12 * h);
     memcpy(x, kept, (size_t)count * sizeof *x);
     if (fabs(found - expected) > gradient_tolerance * sqrt(norm))
@@ -61,7 +60,10 @@ static void check_gradient(const char *what, const forward *f, float *x, const f
 }
 
 /* Takes arrays from a world, so that they are freed together. */
-static float *values(world *w, int64_t count) { return make_array(w, WD_F32, count, ORDINARY); }
+static float *values(world *w, int64_t count)
+{
+    return make_array(w, WD_F32, count, ORDINARY);
+}
 
 static float *zeros(world *w, int64_t count)
 {
@@ -82,17 +84,43 @@ static void attention(void **state)
     float *dv = zeros(&arrays, B * S * STRIDE);
     for (int i = 0; i < B * L; i++)
         for (int j = 0; j < N * K; j++) d_o[i * STRIDE + j] = normal_value((uint64_t)(i * 50 + j));
-    wd_attention_args forth = {.o = o, .lse = lse, .q = q, .k = k, .v = v, .type = WD_F32,
-                               .samples = B, .kv_samples = B, .heads = N, .head_dim = K,
-                               .q_tokens = L, .kv_tokens = S, .q_stride = STRIDE,
-                               .kv_stride = STRIDE, .o_stride = STRIDE, .scale = 0.5f};
+    wd_attention_args forth = {.o = o,
+                               .lse = lse,
+                               .q = q,
+                               .k = k,
+                               .v = v,
+                               .type = WD_F32,
+                               .samples = B,
+                               .kv_samples = B,
+                               .heads = N,
+                               .head_dim = K,
+                               .q_tokens = L,
+                               .kv_tokens = S,
+                               .q_stride = STRIDE,
+                               .kv_stride = STRIDE,
+                               .o_stride = STRIDE,
+                               .scale = 0.5f};
     forward f = {WD_OP_ATTENTION, &forth, o, d_o, B * L * STRIDE};
     loss(&f);
-    wd_attention_backward_args back = {.dq = dq, .dk = dk, .dv = dv, .d_o = d_o, .q = q, .k = k,
-                                       .v = v, .o = o, .lse = lse, .type = WD_F32, .samples = B,
-                                       .heads = N, .head_dim = K, .q_tokens = L, .kv_tokens = S,
-                                       .q_stride = STRIDE, .kv_stride = STRIDE,
-                                       .o_stride = STRIDE, .scale = 0.5f};
+    wd_attention_backward_args back = {.dq = dq,
+                                       .dk = dk,
+                                       .dv = dv,
+                                       .d_o = d_o,
+                                       .q = q,
+                                       .k = k,
+                                       .v = v,
+                                       .o = o,
+                                       .lse = lse,
+                                       .type = WD_F32,
+                                       .samples = B,
+                                       .heads = N,
+                                       .head_dim = K,
+                                       .q_tokens = L,
+                                       .kv_tokens = S,
+                                       .q_stride = STRIDE,
+                                       .kv_stride = STRIDE,
+                                       .o_stride = STRIDE,
+                                       .scale = 0.5f};
     run_kernel(&table, WD_OP_ATTENTION_BACKWARD, &back);
     check_gradient("attention dq", &f, q, dq, B * L * STRIDE);
     check_gradient("attention dk", &f, k, dk, B * S * STRIDE);
@@ -113,15 +141,30 @@ static void layernorm_with(bool affine)
     float *dshift = zeros(&arrays, vectors);
     for (int i = 0; i < R * D; i++) dx[i] = 1;
     for (int i = 0; i < vectors; i++) dscale[i] = dshift[i] = 1;
-    wd_layernorm_args forth = {.y = y, .x = x, .scale = scale, .shift = shift, .type = WD_F32,
-                               .rows = R, .width = D, .rows_per_sample = L,
-                               .sample_stride = affine ? 0 : D, .eps = 1e-3f,
+    wd_layernorm_args forth = {.y = y,
+                               .x = x,
+                               .scale = scale,
+                               .shift = shift,
+                               .type = WD_F32,
+                               .rows = R,
+                               .width = D,
+                               .rows_per_sample = L,
+                               .sample_stride = affine ? 0 : D,
+                               .eps = 1e-3f,
                                .scale_one = affine ? 0 : 1};
     forward f = {WD_OP_LAYERNORM, &forth, y, dy, R * D};
-    wd_layernorm_backward_args back = {.dx = dx, .dscale = dscale, .dshift = dshift, .dy = dy,
-                                       .x = x, .scale = scale, .type = WD_F32, .rows = R,
-                                       .width = D, .rows_per_sample = L,
-                                       .sample_stride = affine ? 0 : D, .eps = 1e-3f,
+    wd_layernorm_backward_args back = {.dx = dx,
+                                       .dscale = dscale,
+                                       .dshift = dshift,
+                                       .dy = dy,
+                                       .x = x,
+                                       .scale = scale,
+                                       .type = WD_F32,
+                                       .rows = R,
+                                       .width = D,
+                                       .rows_per_sample = L,
+                                       .sample_stride = affine ? 0 : D,
+                                       .eps = 1e-3f,
                                        .scale_one = affine ? 0 : 1};
     run_kernel(&table, WD_OP_LAYERNORM_BACKWARD, &back);
     for (int i = 0; i < R * D; i++) dx[i] -= 1;
@@ -151,14 +194,33 @@ static void rmsnorm_with(bool rope)
         s[i] = sinf(0.3f * (float)i);
     }
     for (int i = 0; i < D; i++) dw[i] = 1;
-    wd_rmsnorm_args forth = {.y = y, .x = x, .w = w, .cos = rope ? c : NULL,
-                             .sin = rope ? s : NULL, .type = WD_F32, .w_type = WD_F32, .rows = R,
-                             .width = D, .head_dim = K, .tokens = L, .eps = 1e-3f};
+    wd_rmsnorm_args forth = {.y = y,
+                             .x = x,
+                             .w = w,
+                             .cos = rope ? c : NULL,
+                             .sin = rope ? s : NULL,
+                             .type = WD_F32,
+                             .w_type = WD_F32,
+                             .rows = R,
+                             .width = D,
+                             .head_dim = K,
+                             .tokens = L,
+                             .eps = 1e-3f};
     forward f = {WD_OP_RMSNORM, &forth, y, dy, R * D};
-    wd_rmsnorm_backward_args back = {.dx = dx, .dw = dw, .dy = dy, .x = x, .w = w,
-                                     .cos = rope ? c : NULL, .sin = rope ? s : NULL,
-                                     .type = WD_F32, .w_type = WD_F32, .rows = R, .width = D,
-                                     .head_dim = K, .tokens = L, .eps = 1e-3f};
+    wd_rmsnorm_backward_args back = {.dx = dx,
+                                     .dw = dw,
+                                     .dy = dy,
+                                     .x = x,
+                                     .w = w,
+                                     .cos = rope ? c : NULL,
+                                     .sin = rope ? s : NULL,
+                                     .type = WD_F32,
+                                     .w_type = WD_F32,
+                                     .rows = R,
+                                     .width = D,
+                                     .head_dim = K,
+                                     .tokens = L,
+                                     .eps = 1e-3f};
     run_kernel(&table, WD_OP_RMSNORM_BACKWARD, &back);
     for (int i = 0; i < D; i++) dw[i] -= 1;
     check_gradient("rmsnorm dx", &f, x, dx, R * D);
@@ -182,12 +244,26 @@ static void residual(void **state)
     float *gate = values(&arrays, B * D), *dy = values(&arrays, R * D);
     float *y = zeros(&arrays, R * D), *dbranch = zeros(&arrays, R * D);
     float *dgate = values(&arrays, B * D);
-    wd_residual_args forth = {.y = y, .x = x, .branch = branch, .gate = gate, .type = WD_F32,
-                              .rows = R, .width = D, .rows_per_sample = L, .sample_stride = D};
+    wd_residual_args forth = {.y = y,
+                              .x = x,
+                              .branch = branch,
+                              .gate = gate,
+                              .type = WD_F32,
+                              .rows = R,
+                              .width = D,
+                              .rows_per_sample = L,
+                              .sample_stride = D};
     forward f = {WD_OP_RESIDUAL, &forth, y, dy, R * D};
-    wd_residual_backward_args back = {.dbranch = dbranch, .dgate = dgate, .dy = dy,
-                                      .branch = branch, .gate = gate, .type = WD_F32, .rows = R,
-                                      .width = D, .rows_per_sample = L, .sample_stride = D};
+    wd_residual_backward_args back = {.dbranch = dbranch,
+                                      .dgate = dgate,
+                                      .dy = dy,
+                                      .branch = branch,
+                                      .gate = gate,
+                                      .type = WD_F32,
+                                      .rows = R,
+                                      .width = D,
+                                      .rows_per_sample = L,
+                                      .sample_stride = D};
     run_kernel(&table, WD_OP_RESIDUAL_BACKWARD, &back);
     check_gradient("residual dbranch", &f, branch, dbranch, R * D);
     check_gradient("residual dgate", &f, gate, dgate, B * D);
@@ -206,8 +282,8 @@ static void activation(void **state)
         float *y = zeros(&arrays, COUNT), *dx = zeros(&arrays, COUNT);
         for (int j = 0; j < COUNT; j++) x[j] *= 2;
         wd_activation_args forth = {.y = y, .x = x, .count = COUNT, .act = acts[i]};
-        wd_activation_backward_args back = {.dx = dx, .dy = dy, .x = x, .count = COUNT,
-                                            .act = acts[i]};
+        wd_activation_backward_args back = {
+            .dx = dx, .dy = dy, .x = x, .count = COUNT, .act = acts[i]};
         run_kernel(&table, WD_OP_ACTIVATION_BACKWARD, &back);
         check_gradient("activation dx", &(forward){WD_OP_ACTIVATION, &forth, y, dy, COUNT}, x, dx,
                        COUNT);
@@ -225,8 +301,15 @@ static void mse(void **state)
     float *losses = zeros(&arrays, B), *dy = zeros(&arrays, B * D), *w = zeros(&arrays, B);
     float *weight = values(&arrays, B);
     for (int i = 0; i < B; i++) w[i] = 0.25f * weight[i];
-    wd_mse_args args = {.loss = losses, .dy = dy, .y = y, .target = target, .weight = weight,
-                        .type = WD_F32, .samples = B, .width = D, .factor = 0.25f};
+    wd_mse_args args = {.loss = losses,
+                        .dy = dy,
+                        .y = y,
+                        .target = target,
+                        .weight = weight,
+                        .type = WD_F32,
+                        .samples = B,
+                        .width = D,
+                        .factor = 0.25f};
     run_kernel(&table, WD_OP_MSE, &args);
     args.dy = NULL;
     check_gradient("mse dy", &(forward){WD_OP_MSE, &args, losses, w, B}, y, dy, B * D);

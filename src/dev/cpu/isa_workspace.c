@@ -12,8 +12,7 @@ static size_t column_sums_bytes(int64_t rows, int64_t group_rows, int64_t output
 size_t wd_isa_layernorm_backward_workspace(const void *args)
 {
     const wd_layernorm_backward_args *a = args;
-    return column_sums_bytes(a->rows, a->sample_stride ? a->rows_per_sample : a->rows, 2,
-                             a->width);
+    return column_sums_bytes(a->rows, a->sample_stride ? a->rows_per_sample : a->rows, 2, a->width);
 }
 
 size_t wd_isa_rmsnorm_backward_workspace(const void *args)

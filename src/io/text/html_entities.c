@@ -1,5 +1,6 @@
 /* The named character references of HTML 5, sorted by name: see io/text/html.h.
  * Written by tools/make_html_entities.py; do not edit. */
+/* clang-format off */
 #include "io/text/html.h"
 
 /* name, code points (0: only one), whether it also counts without a semicolon */

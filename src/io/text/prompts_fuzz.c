@@ -19,7 +19,7 @@ static void read_prompts(const char *path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const char *const names[] = {"lines.txt",           "lines.jsonl",       "folder/a.txt",
+    static const char *const names[] = {"lines.txt", "lines.jsonl", "folder/a.txt",
                                         "folder/metadata.jsonl", "folder/prompts.txt"};
     wd_fuzz_files(names, 5, data, bytes);
     read_prompts(wd_fuzz_path("lines.txt"));

@@ -120,10 +120,9 @@ static bool has_sizes(const wd_pipeline *p, const preset *wanted)
     if (parse(&json, wanted->dit, NULL) != WD_OK) return false;
     const wd_status status = wd_dit_config_read(&dit, json, wanted->name, NULL);
     json_decref(json);
-    return status == WD_OK && p->dit.layers == dit.layers &&
-           p->dit.heads == dit.heads && p->dit.head_dim == dit.head_dim &&
-           p->dit.ffn_dim == dit.ffn_dim && p->dit.in_channels == dit.in_channels &&
-           p->dit.text_dim == dit.text_dim;
+    return status == WD_OK && p->dit.layers == dit.layers && p->dit.heads == dit.heads &&
+           p->dit.head_dim == dit.head_dim && p->dit.ffn_dim == dit.ffn_dim &&
+           p->dit.in_channels == dit.in_channels && p->dit.text_dim == dit.text_dim;
 }
 
 void wd_preset_advise(wd_pipeline *p)
@@ -166,9 +165,8 @@ static wd_status check_fit(const wd_pipeline *p, const preset *wanted, wd_err *e
 {
     const bool two = p->has[WD_COMPONENT_TRANSFORMER_2];
     if (two != (wanted->boundary_ratio > 0))
-        return wd_fail(err, WD_MISMATCH,
-                       "--teacher_preset %s: has %s, and the teacher has %s; %s", wanted->name,
-                       two ? "one transformer" : "two experts", two ? "two" : "one",
+        return wd_fail(err, WD_MISMATCH, "--teacher_preset %s: has %s, and the teacher has %s; %s",
+                       wanted->name, two ? "one transformer" : "two experts", two ? "two" : "one",
                        two ? "leave --transformer_2 out, or name another preset"
                            : "give the low-noise one as --transformer_2");
     return WD_OK;

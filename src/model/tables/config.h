@@ -91,6 +91,9 @@ json_t *wd_vae_config_json(const wd_vae_config *config);
 json_t *wd_scheduler_config_json(const wd_scheduler_config *config);
 
 /* D */
-static inline int64_t wd_dit_width(const wd_dit_config *c) { return c->heads * c->head_dim; }
+static inline int64_t wd_dit_width(const wd_dit_config *c)
+{
+    return c->heads * c->head_dim;
+}
 
 #endif

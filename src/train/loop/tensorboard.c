@@ -150,8 +150,10 @@ wd_status wd_tensorboard_open(wd_tensorboard **out, const char *folder, int64_t 
     WD_TRY_OUT(wd_record_file_open(&board->records, path, err));
     WD_TRY_OUT(write_head(board, purge_step, err));
 out:
-    if (status == WD_OK) *out = board;
-    else wd_tensorboard_close(board);
+    if (status == WD_OK)
+        *out = board;
+    else
+        wd_tensorboard_close(board);
     return status;
 }
 

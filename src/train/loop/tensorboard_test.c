@@ -43,9 +43,15 @@ static unsigned take_field(cursor *c, uint64_t *value, cursor *bytes)
 {
     uint64_t key = take_varint(c);
     switch (key & 7) {
-    case 0: *value = take_varint(c); break;
-    case 1: *value = take_fixed(c, 8); break;
-    case 5: *value = take_fixed(c, 4); break;
+    case 0:
+        *value = take_varint(c);
+        break;
+    case 1:
+        *value = take_fixed(c, 8);
+        break;
+    case 5:
+        *value = take_fixed(c, 4);
+        break;
     case 2: {
         uint64_t count = take_varint(c);
         assert_true(count <= (uint64_t)(c->end - c->at));
@@ -53,7 +59,8 @@ static unsigned take_field(cursor *c, uint64_t *value, cursor *bytes)
         c->at += count;
         break;
     }
-    default: fail_msg("wire type %d", (int)(key & 7));
+    default:
+        fail_msg("wire type %d", (int)(key & 7));
     }
     return (unsigned)(key >> 3);
 }
@@ -80,9 +87,12 @@ static void parse_value(event *e, cursor c)
     while (c.at < c.end) {
         unsigned field = take_field(&c, &v, &bytes);
         uint32_t bits = (uint32_t)v;
-        if (field == 1) copy_text(e->tag, sizeof e->tag, bytes);
-        else if (field == 2) memcpy(&e->value, &bits, sizeof bits);
-        else fail_msg("Value has no field %u", field);
+        if (field == 1)
+            copy_text(e->tag, sizeof e->tag, bytes);
+        else if (field == 2)
+            memcpy(&e->value, &bits, sizeof bits);
+        else
+            fail_msg("Value has no field %u", field);
     }
 }
 
@@ -93,9 +103,15 @@ static event parse_event(cursor c)
     cursor bytes, inner;
     while (c.at < c.end) {
         switch (take_field(&c, &v, &bytes)) {
-        case 1: memcpy(&e.wall_time, &v, sizeof v); break;
-        case 2: e.step = (int64_t)v; break;
-        case 3: copy_text(e.version, sizeof e.version, bytes); break;
+        case 1:
+            memcpy(&e.wall_time, &v, sizeof v);
+            break;
+        case 2:
+            e.step = (int64_t)v;
+            break;
+        case 3:
+            copy_text(e.version, sizeof e.version, bytes);
+            break;
         case 5:
             assert_int_equal(take_field(&bytes, &v, &inner), 1);
             parse_value(&e, inner);
@@ -104,7 +120,8 @@ static event parse_event(cursor c)
             assert_int_equal(take_field(&bytes, &v, &inner), 1);
             e.status = (int64_t)v;
             break;
-        default: fail();
+        default:
+            fail();
         }
     }
     return e;

@@ -50,47 +50,28 @@ typedef struct role {
 } role;
 
 static const role embed_roles[WD_DIT_EMBED_SLOTS] = {
-    [WD_DIT_EMBED_PATCH_W] = {STREAM, ALL, 1},
-    [WD_DIT_EMBED_PATCH_B] = {ONE, STREAM, 1},
-    [WD_DIT_EMBED_TIME1_W] = {TIME, ALL, 1},
-    [WD_DIT_EMBED_TIME1_B] = {ONE, TIME, 1},
-    [WD_DIT_EMBED_TIME2_W] = {STREAM, TIME, 1},
-    [WD_DIT_EMBED_TIME2_B] = {ONE, STREAM, 1},
-    [WD_DIT_EMBED_TIME_PROJ_W] = {STREAM, STREAM, 6},
-    [WD_DIT_EMBED_TIME_PROJ_B] = {ONE, STREAM, 6},
-    [WD_DIT_EMBED_TEXT1_W] = {TEXT, ALL, 1},
-    [WD_DIT_EMBED_TEXT1_B] = {ONE, TEXT, 1},
-    [WD_DIT_EMBED_TEXT2_W] = {CTX, TEXT, 1},
-    [WD_DIT_EMBED_TEXT2_B] = {ONE, CTX, 1},
+    [WD_DIT_EMBED_PATCH_W] = {STREAM, ALL, 1},        [WD_DIT_EMBED_PATCH_B] = {ONE, STREAM, 1},
+    [WD_DIT_EMBED_TIME1_W] = {TIME, ALL, 1},          [WD_DIT_EMBED_TIME1_B] = {ONE, TIME, 1},
+    [WD_DIT_EMBED_TIME2_W] = {STREAM, TIME, 1},       [WD_DIT_EMBED_TIME2_B] = {ONE, STREAM, 1},
+    [WD_DIT_EMBED_TIME_PROJ_W] = {STREAM, STREAM, 6}, [WD_DIT_EMBED_TIME_PROJ_B] = {ONE, STREAM, 6},
+    [WD_DIT_EMBED_TEXT1_W] = {TEXT, ALL, 1},          [WD_DIT_EMBED_TEXT1_B] = {ONE, TEXT, 1},
+    [WD_DIT_EMBED_TEXT2_W] = {CTX, TEXT, 1},          [WD_DIT_EMBED_TEXT2_B] = {ONE, CTX, 1},
 };
 
 static const role block_roles[WD_DIT_BLOCK_SLOTS] = {
-    [WD_DIT_BLOCK_TABLE] = {ONE, STREAM, 6},
-    [WD_DIT_BLOCK_SELF_Q_W] = {SELF, STREAM, 1},
-    [WD_DIT_BLOCK_SELF_K_W] = {SELF, STREAM, 1},
-    [WD_DIT_BLOCK_SELF_V_W] = {SELF, STREAM, 1},
-    [WD_DIT_BLOCK_SELF_Q_B] = {ONE, SELF, 1},
-    [WD_DIT_BLOCK_SELF_K_B] = {ONE, SELF, 1},
-    [WD_DIT_BLOCK_SELF_V_B] = {ONE, SELF, 1},
-    [WD_DIT_BLOCK_SELF_NORM_Q] = {ONE, SELF, 1},
-    [WD_DIT_BLOCK_SELF_NORM_K] = {ONE, SELF, 1},
-    [WD_DIT_BLOCK_SELF_OUT_W] = {STREAM, SELF, 1},
-    [WD_DIT_BLOCK_SELF_OUT_B] = {ONE, STREAM, 1},
-    [WD_DIT_BLOCK_NORM2_W] = {ONE, STREAM, 1},
-    [WD_DIT_BLOCK_NORM2_B] = {ONE, STREAM, 1},
-    [WD_DIT_BLOCK_CROSS_Q_W] = {CROSS, STREAM, 1},
-    [WD_DIT_BLOCK_CROSS_Q_B] = {ONE, CROSS, 1},
-    [WD_DIT_BLOCK_CROSS_K_W] = {CROSS, CTX, 1},
-    [WD_DIT_BLOCK_CROSS_V_W] = {CROSS, CTX, 1},
-    [WD_DIT_BLOCK_CROSS_K_B] = {ONE, CROSS, 1},
-    [WD_DIT_BLOCK_CROSS_V_B] = {ONE, CROSS, 1},
-    [WD_DIT_BLOCK_CROSS_NORM_Q] = {ONE, CROSS, 1},
-    [WD_DIT_BLOCK_CROSS_NORM_K] = {ONE, CROSS, 1},
-    [WD_DIT_BLOCK_CROSS_OUT_W] = {STREAM, CROSS, 1},
-    [WD_DIT_BLOCK_CROSS_OUT_B] = {ONE, STREAM, 1},
-    [WD_DIT_BLOCK_FFN1_W] = {UNITS, STREAM, 1},
-    [WD_DIT_BLOCK_FFN1_B] = {ONE, UNITS, 1},
-    [WD_DIT_BLOCK_FFN2_W] = {STREAM, UNITS, 1},
+    [WD_DIT_BLOCK_TABLE] = {ONE, STREAM, 6},       [WD_DIT_BLOCK_SELF_Q_W] = {SELF, STREAM, 1},
+    [WD_DIT_BLOCK_SELF_K_W] = {SELF, STREAM, 1},   [WD_DIT_BLOCK_SELF_V_W] = {SELF, STREAM, 1},
+    [WD_DIT_BLOCK_SELF_Q_B] = {ONE, SELF, 1},      [WD_DIT_BLOCK_SELF_K_B] = {ONE, SELF, 1},
+    [WD_DIT_BLOCK_SELF_V_B] = {ONE, SELF, 1},      [WD_DIT_BLOCK_SELF_NORM_Q] = {ONE, SELF, 1},
+    [WD_DIT_BLOCK_SELF_NORM_K] = {ONE, SELF, 1},   [WD_DIT_BLOCK_SELF_OUT_W] = {STREAM, SELF, 1},
+    [WD_DIT_BLOCK_SELF_OUT_B] = {ONE, STREAM, 1},  [WD_DIT_BLOCK_NORM2_W] = {ONE, STREAM, 1},
+    [WD_DIT_BLOCK_NORM2_B] = {ONE, STREAM, 1},     [WD_DIT_BLOCK_CROSS_Q_W] = {CROSS, STREAM, 1},
+    [WD_DIT_BLOCK_CROSS_Q_B] = {ONE, CROSS, 1},    [WD_DIT_BLOCK_CROSS_K_W] = {CROSS, CTX, 1},
+    [WD_DIT_BLOCK_CROSS_V_W] = {CROSS, CTX, 1},    [WD_DIT_BLOCK_CROSS_K_B] = {ONE, CROSS, 1},
+    [WD_DIT_BLOCK_CROSS_V_B] = {ONE, CROSS, 1},    [WD_DIT_BLOCK_CROSS_NORM_Q] = {ONE, CROSS, 1},
+    [WD_DIT_BLOCK_CROSS_NORM_K] = {ONE, CROSS, 1}, [WD_DIT_BLOCK_CROSS_OUT_W] = {STREAM, CROSS, 1},
+    [WD_DIT_BLOCK_CROSS_OUT_B] = {ONE, STREAM, 1}, [WD_DIT_BLOCK_FFN1_W] = {UNITS, STREAM, 1},
+    [WD_DIT_BLOCK_FFN1_B] = {ONE, UNITS, 1},       [WD_DIT_BLOCK_FFN2_W] = {STREAM, UNITS, 1},
     [WD_DIT_BLOCK_FFN2_B] = {ONE, STREAM, 1},
 };
 
@@ -118,10 +99,14 @@ typedef struct transfer {
 static int64_t extent(const wd_dit_config *c, axis a)
 {
     switch (a) {
-    case ONE: return 1;
-    case ALL: return 0;
-    case UNITS: return c->ffn_dim;
-    default: return wd_dit_width(c);
+    case ONE:
+        return 1;
+    case ALL:
+        return 0;
+    case UNITS:
+        return c->ffn_dim;
+    default:
+        return wd_dit_width(c);
     }
 }
 
@@ -253,8 +238,8 @@ static wd_status choose_shared(transfer *t, const int64_t *block, wd_err *err)
 static wd_status choose_in_block(transfer *t, int stage, wd_err *err)
 {
     int64_t head = t->from->head_dim;
-    WD_TRY(choose_hidden(t, SELF, stage, WD_DIT_BLOCK_SELF_V_W, WD_DIT_BLOCK_SELF_OUT_W, head,
-                         err));
+    WD_TRY(
+        choose_hidden(t, SELF, stage, WD_DIT_BLOCK_SELF_V_W, WD_DIT_BLOCK_SELF_OUT_W, head, err));
     WD_TRY(choose_hidden(t, CROSS, stage, WD_DIT_BLOCK_CROSS_V_W, WD_DIT_BLOCK_CROSS_OUT_W, head,
                          err));
     return choose_hidden(t, UNITS, stage, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN2_W, 1, err);
@@ -275,8 +260,8 @@ static wd_status copy_tensor(transfer *t, int to_stage, int from_stage, int slot
 
     int64_t from_count = wd_tensor_count(&from);
     int64_t from_set = extent(t->from, is->rows), to_set = extent(t->to, is->rows);
-    int64_t to_cols = is->cols == ALL ? from_count / (from_set * is->repeat)
-                                        : extent(t->to, is->cols);
+    int64_t to_cols =
+        is->cols == ALL ? from_count / (from_set * is->repeat) : extent(t->to, is->cols);
     int64_t from_cols = is->cols == ALL ? to_cols : extent(t->from, is->cols);
     if (is->rows == ALL) from_set = to_set = from_count / from_cols;
     int64_t rows = to_set * is->repeat;
@@ -343,8 +328,8 @@ static wd_status allocate(transfer *t, wd_err *err)
         if (n == extent(t->from, (axis)a)) continue;
         WD_TRY(wd_alloc((void **)&t->keep[a], (size_t)n, sizeof(int64_t), "chosen channels", err));
     }
-    WD_TRY(wd_alloc((void **)&t->weight, (size_t)(4 * widest), sizeof(double), "channel norms",
-                    err));
+    WD_TRY(
+        wd_alloc((void **)&t->weight, (size_t)(4 * widest), sizeof(double), "channel norms", err));
     int64_t longest = widest;
     for (int64_t i = 0; i < t->table.count; i++) {
         const wd_tensor_spec *s = &t->table.spec[i];
@@ -378,8 +363,8 @@ wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_comp
     int64_t *chosen = NULL;
     wd_status status = WD_OK;
     WD_TRY_OUT(wd_student_config_check(to, &teacher->dit, err));
-    WD_TRY_OUT(wd_alloc((void **)&chosen, (size_t)to->layers, sizeof *chosen, "chosen blocks",
-                        err));
+    WD_TRY_OUT(
+        wd_alloc((void **)&chosen, (size_t)to->layers, sizeof *chosen, "chosen blocks", err));
     wd_student_choose_blocks(chosen, to->layers, teacher->dit.layers);
     WD_TRY_OUT(wd_pipeline_open_weights(&set, teacher, expert, err));
     t.set = set;

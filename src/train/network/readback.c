@@ -41,8 +41,10 @@ wd_status wd_readback_open(wd_readback **out, wd_device *device, int slots, int6
         WD_TRY_OUT(wd_event_open(&readback->slot[i].done, device, err));
     }
 out:
-    if (status == WD_OK) *out = readback;
-    else wd_readback_close(readback);
+    if (status == WD_OK)
+        *out = readback;
+    else
+        wd_readback_close(readback);
     return status;
 }
 
@@ -85,7 +87,10 @@ void wd_readback_commit(wd_readback *readback, int64_t tag, wd_queue *queue)
     readback->pending++;
 }
 
-int wd_readback_pending(const wd_readback *readback) { return readback->pending; }
+int wd_readback_pending(const wd_readback *readback)
+{
+    return readback->pending;
+}
 
 wd_readback_values wd_readback_take(wd_readback *readback)
 {

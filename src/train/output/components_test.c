@@ -53,8 +53,8 @@ static void leaves_unknown_files(void **state)
     for (int i = 0; i < 3; i++) {
         const char *folder = wd_test_in(path, folders[i]);
         write_text(wd_test_in(folder, "notes.txt"), "notes");
-        assert_int_equal(symlink(wd_test_in(wd_test_folder(), "secret"),
-                                 wd_test_in(folder, "id_ed25519")), 0);
+        assert_int_equal(
+            symlink(wd_test_in(wd_test_folder(), "secret"), wd_test_in(folder, "id_ed25519")), 0);
     }
     const wd_pipeline teacher = open_teacher(path);
     const char *student = new_student();

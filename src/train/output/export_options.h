@@ -10,7 +10,7 @@ typedef struct wd_export_options {
     wd_params_buffer buffer; /* WD_PARAMS_EMA or WD_PARAMS_P */
     wd_export_components components;
     uint64_t shard_bytes_max;
-    double flow_shift;      /* of the scheduler */
+    double flow_shift;     /* of the scheduler */
     int64_t student_steps; /* > 0: it learnt chords (train/targets/chord.h), and the scheduler makes
                             * Euler's steps, of which sampling_steps is the number */
     int64_t sampling_steps; /* from here on for the card and the entry in model_index.json */
@@ -18,7 +18,7 @@ typedef struct wd_export_options {
     int64_t text_tokens;
     double guidance_scale[2]; /* folded in: [0] of the only or the high-noise expert */
     int64_t trained_steps;
-    const char *teacher_name; /* as the user gave it */
+    const char *teacher_name;      /* as the user gave it */
     const char *text_encoder_file; /* from which the teacher's was read, for the workflow; NULL: a
                                     * folder, or a file without a tokenizer */
     const char *prompt; /* of the example in card and workflow. The folder is published, so it is

@@ -180,8 +180,10 @@ wd_status wd_output_open(wd_output *out, const char *path, const wd_pipeline *te
     WD_TRY(check_place(path, teacher, err));
     WD_TRY(take_lock(&output, 0, err));
     const wd_status status = output.locked ? wd_earlier_finish(path, err) : WD_OK;
-    if (status == WD_OK) *out = output;
-    else wd_output_close(&output);
+    if (status == WD_OK)
+        *out = output;
+    else
+        wd_output_close(&output);
     return status;
 }
 

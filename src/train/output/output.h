@@ -20,8 +20,7 @@ typedef struct wd_output {
 /* Refuses a folder that is not for a run to write into: the teacher's, one inside it, one with
  * other things under the names that a run writes, or one that another run has. A folder that is not
  * there yet is fine, and is not made. Ends a move of an earlier run that was interrupted. */
-wd_status wd_output_open(wd_output *out, const char *path, const wd_pipeline *teacher,
-                         wd_err *err);
+wd_status wd_output_open(wd_output *out, const char *path, const wd_pipeline *teacher, wd_err *err);
 void wd_output_close(wd_output *output); /* a zeroed one is fine */
 
 /* Makes the folder and locks it. What an earlier run made in it stays where it is, but must be such

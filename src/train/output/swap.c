@@ -27,8 +27,10 @@ static wd_status sync_parent(const char *path, wd_err *err)
     char parent[WD_PATH_MAX];
     const char *slash = strrchr(path, '/');
     int length = slash ? (int)(slash - path) : 0;
-    if (!slash) snprintf(parent, sizeof parent, ".");
-    else snprintf(parent, sizeof parent, "%.*s", length ? length : 1, path);
+    if (!slash)
+        snprintf(parent, sizeof parent, ".");
+    else
+        snprintf(parent, sizeof parent, "%.*s", length ? length : 1, path);
     return wd_folder_sync(parent, err);
 }
 

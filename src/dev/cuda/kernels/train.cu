@@ -153,8 +153,7 @@ WD_KERNEL(adamw, wd_cuda_adamw)
         }
         flat_store(op.slow, WD_F32, f, slow);
     }
-    EACH_OF_EIGHT (i)
-        p[i] = p[i] * by.keep - move[i] / (sqrtf(v[i]) * by.correction + op.eps);
+    EACH_OF_EIGHT (i) p[i] = p[i] * by.keep - move[i] / (sqrtf(v[i]) * by.correction + op.eps);
     flat_store(op.m, WD_F32, f, m);
     flat_store(op.v, WD_F32, f, v);
     flat_store(op.p, WD_F32, f, p);
