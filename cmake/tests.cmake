@@ -553,6 +553,9 @@ set(WD_LONG_TESTS
     tests/fixtures-standin tests/forward-standin tests/sample-standin tests/standin_ranks
     # Matrix products on the whole device; dev/cuda/kernels/matmul has the kernels.
     dev/cuda/device/matmul
+    # Every strategy on stand-in GPUs; train/loop has the same on simulated devices, and
+    # dev/cuda/exact has one strategy on stand-in GPUs.
+    dev/cuda/ranks dev/cuda/strategies dev/cuda/strategies_ranks
     # Every way of moving weights; train/loop/links has one for one rank and for two.
     train/loop/links-all
     # Every kind of step with memory that only the device may touch; train/loop/machine has one
