@@ -69,10 +69,17 @@ typedef struct wd_trajectory_source {
     wd_checkpoint_tensor saved[WD_TRAJECTORY_SAVED + WD_CHORDS_SAVED];
 } wd_trajectory_source;
 
-/* ---- windows: source_trajectory_windows.c ---- */
+/* ---- source_trajectory_windows.c ---- */
 
 wd_status wd_trajectory_source_open_window(wd_trajectory_source *s, wd_err *err);
 void wd_trajectory_source_close_window(wd_trajectory_source *s);
+
+/* Opens nothing where no trajectory is on-policy. */
+wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err);
+
+/* Opens nothing where there is one rank. */
+wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err);
+void wd_trajectory_source_close_exchange(wd_trajectory_source *s);
 
 /* Makes the next window. A round is all slots that have begun; no window has targets of two. */
 wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err);
@@ -83,63 +90,13 @@ int64_t wd_trajectory_source_targets_after(const wd_trajectory_source *s, int64_
 /* Makes what is left of a round that has begun. */
 wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err);
 
-/* ---- chords: source_trajectory_chords.c ---- */
-
-/* Targets that the ring has to keep for chords: those of a step's are copied from them while the
- * targets of the next step are made. */
-int64_t wd_trajectory_source_chord_targets(const wd_source_options *options);
-
-/* Opens the pool of chords. */
-wd_status wd_trajectory_source_open_chords(wd_trajectory_source *s, wd_err *err);
-
-/* Adds the chords before chord `end`, whose targets are made, to their pool: on the queue of
- * batches, which waits for these targets. */
-void wd_trajectory_source_add_chords(wd_trajectory_source *s, int64_t end);
-
-/* ---- on-policy trajectories: source_trajectory_rollouts.c ---- */
-
-/* Opens nothing where no trajectory is on-policy. */
-wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err);
-
-/* As wd_trajectory_states_begin; on-policy trajectories whose block has ended go where the student
- * takes them, once there is a snapshot. */
-void wd_trajectory_source_begin_states(wd_trajectory_source *s, const wd_target_info *info,
-                                       int64_t ring_index, const int64_t *states, int64_t count);
-
-/* Takes a snapshot if it is time, or gives it up behind on_policy_end. The round that has begun is
- * made whole before, so that each round's states are of one snapshot, or of none. */
-wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
-                                          wd_err *err);
-
-/* ---- several ranks: source_trajectory_ranks.c ---- */
-
-/* Opens nothing where there is one rank. */
-wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err);
-void wd_trajectory_source_close_exchange(wd_trajectory_source *s);
-
 /* Takes what has been gathered, up to that gather. */
 void wd_trajectory_source_take_until(wd_trajectory_source *s, int64_t gather);
 
-/* Where every rank has a teacher: the window's first `count` targets are sent as a whole. */
-void wd_trajectory_source_send_window(wd_trajectory_source *s, int64_t count);
-
-/* Where ranks share one: a micro-batch, when this rank has done its part (a wd_window's `end`). */
-void wd_trajectory_source_send_batch(void *context, const int64_t *states, int64_t count, int rank);
-
-/* ---- checkpoints: source_trajectory_saved.c ---- */
-
-/* A wd_source_vtable's check_saved. Reads only `trajectory`, `reuse`, `replay` and `step_samples`.
- */
-wd_status wd_trajectory_source_check_saved(const wd_source_options *options, const json_t *saved,
-                                           wd_err *err);
-
-wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
-                                    const wd_checkpoint_tensor **tensors, int64_t *count,
-                                    wd_err *err);
-const wd_checkpoint_tensor *wd_trajectory_source_saved(const wd_source *self, int64_t *count);
-wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, int64_t steps,
-                                       wd_err *err);
-wd_status wd_trajectory_source_check_finite(const wd_source *self, const wd_optimizer *optimizer,
-                                            wd_err *err);
+/* A wd_source_vtable's begin_step: takes a snapshot if it is time, or gives it up behind
+ * on_policy_end. The round that has begun is made whole before, so that each round's states are of
+ * one snapshot, or of none. */
+wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
+                                          wd_err *err);
 
 #endif

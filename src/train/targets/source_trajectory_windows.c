@@ -1,7 +1,204 @@
-/* Windows of the trajectory source: each is evaluated by one sweep. */
+/* How the trajectory source makes its targets: window by window, each by one sweep.
+ *
+ * Data flow of a window: its targets' numbers -> sigma steps and noise, copied to the device ->
+ * micro-batch by micro-batch its states, brought into the ring -> the sweep -> velocities in the
+ * ring; with several ranks, gathered by all of them. On-policy trajectories go on from where the
+ * student's own steps lead (train/targets/rollouts.h). */
 #include "core/memory.h"
 #include "core/random.h"
 #include "train/targets/source_trajectory_impl.h"
+
+/* ---- on-policy trajectories ---- */
+
+wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err)
+{
+    const wd_source_options *o = &s->options;
+    if (!(o->trajectory.on_policy_share > 0)) return WD_OK;
+    WD_TRY(wd_rollouts_open(&s->rollouts, &o->rollouts, s->home, err));
+    /* every rank makes all rollouts, and its share of the samples */
+    s->base.flops_per_sample = (o->comm ? o->comm->ranks : 1) *
+                               wd_stream_rollouts_each(&o->trajectory, o->reuse) *
+                               wd_rollouts_flops(s->rollouts);
+    return WD_OK;
+}
+
+/* Whether that state begins a block where the student's own step leads. */
+static bool is_rolled_out(const wd_trajectory_options *o, const wd_target_info *state)
+{
+    const bool begins = state->step > 0 && state->step % wd_chord_length(o) == 0;
+    return begins && wd_trajectory_is_on_policy(o, state->pair);
+}
+
+/* The student's step over the block that ends at this state. */
+static wd_rollout rollout_to(wd_trajectory_source *s, const wd_target_info *state)
+{
+    const wd_trajectory_options *o = &s->options.trajectory;
+    const int64_t length = wd_chord_length(o);
+    const int64_t number = wd_trajectory_number(o, state->round - length, state->slot);
+    const wd_target_info begin = wd_trajectory_target(o, number);
+    return (wd_rollout){.begin = s->ring.latents +
+                                 wd_targets_ring_index(&s->ring, number) * s->ring.state_count,
+                        .end = wd_trajectory_states_set(&s->states, state->slot),
+                        .timestep = begin.timestep,
+                        .dt = state->sigma - begin.sigma,
+                        .prompt = begin.prompt};
+}
+
+/* As wd_trajectory_states_begin; on-policy trajectories whose block has ended go where the student
+ * takes them, once there is a snapshot. */
+static void bring_states(wd_trajectory_source *s, const wd_target_info *info, int64_t ring_index,
+                         const int64_t *states, int64_t count)
+{
+    for (int64_t i = 0; s->base.snapshot && i < count; i++) {
+        const wd_target_info *state = &info[states[i]];
+        if (!is_rolled_out(&s->options.trajectory, state)) continue;
+        const wd_rollout rollout = rollout_to(s, state);
+        wd_rollouts_put(s->rollouts, &rollout);
+    }
+    if (s->base.snapshot) wd_rollouts_finish(s->rollouts);
+    wd_trajectory_states_begin(&s->states, info, ring_index, states, count);
+}
+
+/* ---- several ranks ----
+ *
+ * All have the same trajectories and the same ring. Each evaluates its share of a window, or, where
+ * they share a teacher, they evaluate it together; what a rank has not evaluated comes with a
+ * gather (train/targets/gathers.h). */
+
+/* Takes the oldest gather: begins those of its states that this rank has not begun, and brings the
+ * other ranks' velocities into the ring. */
+static void take_oldest(wd_trajectory_source *s)
+{
+    wd_target_exchange *x = &s->exchange;
+    const wd_trajectory_options *t = &s->options.trajectory;
+    const wd_gather *gather = wd_gathers_await(x->gathers);
+    const int rank = s->options.comm->rank;
+    const int64_t count = gather->first[s->options.comm->ranks];
+    for (int64_t i = 0, n; i < count; i += n) { /* neighbours that are to be begun go together */
+        const int64_t ring_index = gather->place[i];
+        for (n = 0;
+             i + n < count && gather->place[i + n] == ring_index + n && !x->begun[ring_index + n];
+             n++)
+            x->info[n] = wd_trajectory_target(t, gather->target[i + n]);
+        bring_states(s, x->info, ring_index, x->state, n);
+        for (int64_t k = 0; k < n; k++)
+            wd_trajectory_states_expect(&s->states, x->info[k].slot, ring_index + k, NULL);
+        if (n) continue;
+        const bool mine = i >= gather->first[rank] && i < gather->first[rank + 1];
+        if (!mine)
+            wd_trajectory_states_expect(&s->states, wd_trajectory_target(t, gather->target[i]).slot,
+                                        ring_index, NULL);
+        x->begun[ring_index] = false;
+        n = 1;
+    }
+    wd_gathers_take(x->gathers, s->ring.velocity, s->queue);
+}
+
+void wd_trajectory_source_take_until(wd_trajectory_source *s, int64_t gather)
+{
+    while (wd_gathers_taken(s->exchange.gathers) < gather) take_oldest(s);
+}
+
+/* Whether states[i] is not the state before it once more. */
+static bool is_new(const int64_t *states, int64_t i)
+{
+    return !states || !i || states[i] != states[i - 1];
+}
+
+/* Packs a gather with these states of the window (NULL: with its first `count`). A state may be
+ * listed more than once in a row. */
+static wd_gather *pack(wd_trajectory_source *s, const int64_t *states, int64_t count,
+                       int64_t *packed)
+{
+    if (wd_gathers_is_full(s->exchange.gathers)) take_oldest(s);
+    *packed = 0;
+    for (int64_t i = 0; i < count; i++) *packed += is_new(states, i);
+    wd_gather *gather = wd_gathers_pack(s->exchange.gathers, *packed);
+    for (int64_t i = 0, n = 0; i < count; i++) {
+        const int64_t state = states ? states[i] : i;
+        if (!is_new(states, i)) continue;
+        gather->target[n] = s->window.first + state;
+        gather->place[n++] = s->window.ring_index + state;
+    }
+    return gather;
+}
+
+/* Posts the gather. A step from a state that this rank has begun and evaluated need not wait for
+ * it. */
+static void send(wd_trajectory_source *s, const wd_gather *gather)
+{
+    wd_target_exchange *x = &s->exchange;
+    const wd_target_window *w = &s->window;
+    const int rank = s->options.comm->rank;
+    const wd_event *last = NULL;
+    for (int64_t i = gather->first[rank]; i < gather->first[rank + 1]; i++) {
+        wd_event *delivered = w->delivered[gather->target[i] - w->first];
+        if (delivered != last) wd_gathers_wait_on(x->gathers, delivered);
+        last = delivered;
+    }
+    wd_gathers_post(x->gathers, s->ring.velocity);
+    const int64_t number = wd_gathers_posted(x->gathers);
+    for (int64_t i = 0; i < gather->first[s->options.comm->ranks]; i++) {
+        const int64_t state = gather->target[i] - w->first, ring_index = gather->place[i];
+        const int64_t slot = w->info[state].slot;
+        const bool mine = i >= gather->first[rank] && i < gather->first[rank + 1];
+        x->gather[ring_index] = number;
+        if (mine && x->begun[ring_index])
+            wd_trajectory_states_expect(&s->states, slot, ring_index, w->delivered[state]);
+        else
+            x->awaited[slot] = number;
+    }
+}
+
+/* Where every rank has a teacher: the window's first `count` targets are sent as a whole. */
+static void send_window(wd_trajectory_source *s, int64_t count)
+{
+    const int ranks = s->options.comm->ranks;
+    int64_t packed;
+    wd_gather *gather = pack(s, NULL, count, &packed);
+    for (int r = 0; r <= ranks; r++) gather->first[r] = count * r / ranks;
+    send(s, gather);
+}
+
+/* Where ranks share one: a micro-batch, when this rank has done its part (a wd_window's `end`). */
+static void send_batch(void *context, const int64_t *states, int64_t count, int rank)
+{
+    wd_trajectory_source *s = context;
+    int64_t packed;
+    wd_gather *gather = pack(s, states, count, &packed);
+    for (int r = 0; r <= s->options.comm->ranks; r++) gather->first[r] = r <= rank ? 0 : packed;
+    send(s, gather);
+}
+
+/* Gathers have room for the targets of two rounds. */
+wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err)
+{
+    wd_target_exchange *x = &s->exchange;
+    const wd_source_options *o = &s->options;
+    const int64_t slots = o->trajectory.slots;
+    const bool shared = s->sweep && wd_sweep_is_shared(s->sweep);
+    const int64_t states = shared ? wd_sweep_options_of(s->sweep)->micro_batch : o->window;
+    const size_t capacity = (size_t)s->ring.capacity;
+    const char *what = "targets on their way";
+    if (!o->comm || o->comm->ranks == 1) return WD_OK;
+    WD_TRY(wd_alloc((void **)&x->begun, capacity, sizeof *x->begun, what, err));
+    WD_TRY(wd_alloc((void **)&x->gather, capacity, sizeof *x->gather, what, err));
+    WD_TRY(wd_alloc((void **)&x->awaited, (size_t)slots, sizeof *x->awaited, what, err));
+    WD_TRY(wd_alloc((void **)&x->info, (size_t)states, sizeof *x->info, what, err));
+    WD_TRY(wd_alloc((void **)&x->state, (size_t)states, sizeof *x->state, what, err));
+    for (int64_t i = 0; i < states; i++) x->state[i] = i;
+    return wd_gathers_open(&x->gathers, o->comm, s->home, 2 * ((slots + states - 1) / states),
+                           states, s->ring.state_count, err);
+}
+
+void wd_trajectory_source_close_exchange(wd_trajectory_source *s)
+{
+    wd_target_exchange *x = &s->exchange;
+    void *host[] = {x->begun, x->gather, x->awaited, x->info, x->state};
+    for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
+}
+
+/* ---- windows ---- */
 
 /* The window's place in the staging, which copies read. */
 static int64_t staging_place(const wd_target_window *w)
@@ -43,7 +240,7 @@ static void begin_states(void *context, const int64_t *states, int64_t count)
             bring_noise(s, state);
         }
     }
-    wd_trajectory_source_begin_states(s, info, ring_index, states, count);
+    bring_states(s, info, ring_index, states, count);
 }
 
 /* Notes, for each state of the window, the step that its velocity leads to, and the event that
@@ -156,13 +353,13 @@ static wd_status run_window(wd_trajectory_source *s, int64_t first, int64_t coun
                               .timestep = w->timestep + w->own,
                               .prompt = w->prompt + w->own,
                               .begin = begin_states,
-                              .end = shared ? wd_trajectory_source_send_batch : NULL,
+                              .end = shared ? send_batch : NULL,
                               .launched = s->progress.now.total ? show_progress : NULL,
                               .context = s,
                               .delivered = w->delivered + w->own};
     if (window.count) WD_TRY(wd_sweep_run(s->sweep, &window, err));
     if (each)
-        wd_trajectory_source_send_window(s, count);
+        send_window(s, count);
     else if (!shared)
         note_targets(s, count);
     wd_event_record(w->uploaded[staging_place(w)], s->home);
@@ -193,6 +390,22 @@ wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err)
 {
     while (s->base.targets > wd_trajectory_first_target(&s->options.trajectory, s->round))
         WD_TRY(wd_trajectory_source_make_window(s, err));
+    return WD_OK;
+}
+
+wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
+                                          wd_err *err)
+{
+    wd_trajectory_source *s = (wd_trajectory_source *)self;
+    const wd_trajectory_options *o = &s->options.trajectory;
+    const bool ended = progress >= o->on_policy_end;
+    if (!s->rollouts || (ended ? !self->snapshot : step % o->on_policy_every != 0)) return WD_OK;
+    WD_TRY(wd_trajectory_source_make_round(s, err));
+    /* states that other ranks evaluate are begun when their velocities are taken */
+    if (s->exchange.gathers)
+        wd_trajectory_source_take_until(s, wd_gathers_posted(s->exchange.gathers));
+    if (!ended) wd_rollouts_take_snapshot(s->rollouts, s->queue);
+    self->snapshot = ended ? NULL : wd_rollouts_snapshot(s->rollouts);
     return WD_OK;
 }
 
