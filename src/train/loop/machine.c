@@ -1,13 +1,15 @@
 /* The machine of a distillation: see train/loop/machine.h. */
 #include "train/loop/machine_impl.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/memory.h"
 #include "core/require.h"
 
-enum { RESULTS_UNDER_WAY = 2 };
+enum { RESULTS_UNDER_WAY = 2, KEY_BYTES = 64 };
 
 int wd_machine_ranks(const wd_machine_options *o)
 {
@@ -31,7 +33,8 @@ static int64_t samples_end(const wd_machine_options *o)
     return steps > 0 && steps <= WD_STREAM_SAMPLES_MAX / each ? steps * each : 0;
 }
 
-wd_source_options wd_machine_source_options(const wd_machine_options *o)
+/* What the recipe's source is told of a machine with these options, but for the student. */
+static wd_source_options source_options(const wd_machine_options *o)
 {
     const wd_batches_options batches = {.samples_max = o->batch,
                                         .state_count = wd_machine_state_count(o),
@@ -57,7 +60,7 @@ wd_source_options wd_machine_source_options(const wd_machine_options *o)
 
 double wd_machine_step_targets(const wd_machine_options *o)
 {
-    const wd_source_options source = wd_machine_source_options(o);
+    const wd_source_options source = source_options(o);
     return o->recipe->source->step_targets(&source);
 }
 
@@ -66,7 +69,7 @@ double wd_machine_step_bytes(const wd_machine_options *o)
     const double text =
         (double)wd_dtype_size(o->student_dtype, o->text_tokens * o->student.text_dim);
     const double samples = (double)(o->batch * o->accumulation);
-    const wd_source_options source = wd_machine_source_options(o);
+    const wd_source_options source = source_options(o);
     /* texts, timesteps, weights, and the rates of the optimizer */
     return samples * text + (2 * samples + WD_OPTIMIZER_RATES) * sizeof(float) +
            o->recipe->source->step_bytes(&source);
@@ -146,7 +149,7 @@ static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd
     wd_sweep_options sweep = wd_machine_sweep_options(o);
     if (!teacher || !teacher->residency) return WD_OK;
     if (teacher->placement) sweep.window_max = wd_placed_window(teacher->placement, o->window);
-    const wd_source_options source = wd_machine_source_options(o);
+    const wd_source_options source = source_options(o);
     sweep.sweeps_apart = o->recipe->source->sweeps_apart(&source);
     if (teacher->home) sweep.latents_device = wd_queue_device(teacher->home);
     return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->queues, err);
@@ -170,9 +173,10 @@ static wd_status open_results(wd_machine *m, wd_err *err)
                     "losses", err);
 }
 
-wd_status wd_machine_open_source(wd_machine *m, wd_err *err)
+/* Opens the source of the machine's phase; its networks and its sweep are open. */
+static wd_status open_source(wd_machine *m, wd_err *err)
 {
-    wd_source_options source = wd_machine_source_options(&m->options);
+    wd_source_options source = source_options(&m->options);
     source.rollouts.student = m->params[0];
     return m->options.recipe->source->open(&m->source, &source, m->sweep, m->home, m->queue, err);
 }
@@ -189,7 +193,7 @@ wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
     WD_TRY_OUT(open_results(m, err));
     WD_TRY_OUT(options->recipe->open(m, err));
     WD_TRY_OUT(open_sweep(m, teacher, err));
-    WD_TRY_OUT(wd_machine_open_source(m, err));
+    WD_TRY_OUT(open_source(m, err));
     *out = m;
 out:
     if (status != WD_OK) wd_machine_close(m);
@@ -214,7 +218,7 @@ wd_sweep *wd_machine_sweep(const wd_machine *machine)
 wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
                                   wd_err *err)
 {
-    const wd_source_options source = wd_machine_source_options(options);
+    const wd_source_options source = source_options(options);
     return options->recipe->source->check_saved(&source, saved, err);
 }
 
@@ -304,4 +308,178 @@ wd_step_result wd_machine_take_result(wd_machine *machine)
                             .loss = sum_losses(machine, values.value) /
                                     (double)wd_machine_step_samples(&machine->options),
                             .grad_norm = values.value[values.count - 1]};
+}
+
+/* ---- phases: see train/loop/phases.h ---- */
+
+wd_machine_options wd_machine_of_phase(const wd_machine_options *run, const wd_phase_begin *begin,
+                                       int64_t last)
+{
+    wd_machine_options o = *run;
+    const wd_phase *phase = &run->phases.phase[begin->phase];
+    o.phase = begin->phase;
+    o.first_step = begin->step;
+    o.steps = last;
+    if (run->phases.count) {
+        o.recipe = phase->recipe;
+        o.reuse = phase->reuse;
+    }
+    o.recipe->settle(&o);
+    return o;
+}
+
+wd_machine_options wd_machine_of_dearest_phase(const wd_machine_options *run)
+{
+    wd_machine_options dearest = wd_machine_of_phase(run, &(wd_phase_begin){0}, run->steps);
+    for (int p = 1; p < run->phases.count; p++) {
+        const wd_machine_options o =
+            wd_machine_of_phase(run, &(wd_phase_begin){.phase = p}, run->steps);
+        if (wd_machine_step_targets(&o) >= wd_machine_step_targets(&dearest)) dearest = o;
+    }
+    return dearest;
+}
+
+wd_status wd_machine_enter_phase(wd_machine *m, const wd_machine_options *phase, wd_err *err)
+{
+    wd_source_close(m->source);
+    m->source = NULL;
+    if (m->sweep) wd_sweep_forget_next(m->sweep); /* the next window is one of the new phase */
+    m->options = *phase;
+    return open_source(m, err);
+}
+
+/* Returns how many targets the steps [first, end) of a phase need. */
+static int64_t targets_of(const wd_machine_options *o, int64_t first, int64_t end)
+{
+    const wd_source_options source = source_options(o);
+    return o->recipe->source->targets(&source, (end - first) * wd_machine_step_samples(o));
+}
+
+/* Returns how many targets the phase before this one needed. That phase is the run's first, since a
+ * run has at most two. */
+static int64_t targets_before(const wd_machine_options *o)
+{
+    if (!o->phase) return 0;
+    const wd_machine_options first = wd_machine_of_phase(o, &(wd_phase_begin){0}, o->first_step);
+    return targets_of(&first, 0, o->first_step);
+}
+
+int64_t wd_machine_targets_until(const wd_machine_options *o, int64_t step)
+{
+    return targets_before(o) + targets_of(o, o->first_step, step);
+}
+
+int64_t wd_machine_targets(const wd_machine *machine)
+{
+    return targets_before(&machine->options) + machine->source->targets;
+}
+
+/* ---- checkpoints: the networks' tensors and the source's, the source's state, and how many steps
+ * each optimizer has taken ---- */
+
+/* Of the student, whose prefix is empty, "optimizer_steps". */
+static const char *steps_key(char out[KEY_BYTES], const wd_params *params)
+{
+    snprintf(out, KEY_BYTES, "%soptimizer_steps", params->names->prefix);
+    return out;
+}
+
+void wd_machine_list_networks(wd_machine *m, wd_checkpoint_tensors *out)
+{
+    *out = (wd_checkpoint_tensors){.params = m->saved, .networks = m->networks};
+    for (int k = 0; k < m->networks; k++) m->saved[k] = m->params[k];
+    if (m->source->snapshot) m->saved[out->networks++] = m->source->snapshot;
+}
+
+static wd_status list_tensors(wd_machine *m, json_t **stream, wd_checkpoint_tensors *tensors,
+                              wd_err *err)
+{
+    wd_machine_list_networks(m, tensors);
+    return wd_source_save(m->source, stream, &tensors->other, &tensors->others, err);
+}
+
+wd_status wd_machine_save(wd_machine *m, json_t **run, wd_checkpoint_tensors *tensors, wd_err *err)
+{
+    char key[KEY_BYTES];
+    json_t *stream;
+    WD_TRY(list_tensors(m, &stream, tensors, err));
+    json_t *json = json_pack("{s:o}", "stream", stream);
+    bool failed = !json;
+    for (int k = 0; !failed && k < m->networks; k++) {
+        const int64_t steps = wd_optimizer_steps(wd_network_optimizer(m->network[k]), m->queue);
+        failed = json_object_set_new(json, steps_key(key, m->params[k]),
+                                     json_integer((json_int_t)steps)) != 0;
+    }
+    if (!failed) {
+        *run = json;
+        return WD_OK;
+    }
+    json_decref(json);
+    return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
+}
+
+/* *out = the steps of this phase that the checkpoint's run has made. */
+static wd_status read_phase_steps(int64_t *out, const wd_machine_options *o,
+                                  const wd_checkpoint *checkpoint, wd_err *err)
+{
+    *out = checkpoint->step - o->first_step;
+    if (*out >= 0 && *out < WD_STREAM_SAMPLES_MAX / wd_machine_step_samples(o)) return WD_OK;
+    return wd_fail(err, WD_BAD_FORMAT,
+                   "%s: expected the step at which its phase began, found %" PRId64
+                   ", for a checkpoint of step %" PRId64 ": it is damaged, resume another one",
+                   checkpoint->path, o->first_step, checkpoint->step);
+}
+
+static wd_status restore_source(wd_machine *m, const wd_checkpoint *checkpoint, wd_err *err)
+{
+    int64_t steps;
+    WD_TRY(read_phase_steps(&steps, &m->options, checkpoint, err));
+    const json_t *stream = json_object_get(checkpoint->run, "stream");
+    const wd_status status = wd_source_restore(m->source, stream, steps, err);
+    return status == WD_OK ? status : wd_fail_in(err, "%s", checkpoint->path);
+}
+
+wd_status wd_machine_load(wd_machine *m, const wd_checkpoint *checkpoint, wd_err *err)
+{
+    char key[KEY_BYTES];
+    const wd_json_reader r = {.object = checkpoint->run, .where = checkpoint->path};
+    int64_t steps[WD_NETWORKS_MAX];
+    json_t *unused = NULL;
+    wd_checkpoint_tensors tensors;
+    for (int k = 0; k < m->networks; k++)
+        WD_TRY(wd_json_int(&steps[k], r, steps_key(key, m->params[k]), 0, checkpoint->step,
+                           WD_JSON_REQUIRED, err));
+    WD_TRY(restore_source(m, checkpoint, err));
+    WD_TRY(list_tensors(m, &unused, &tensors, err));
+    json_decref(unused);
+    WD_TRY(wd_checkpoint_load(checkpoint, &tensors, m->queue, err));
+    for (int k = 0; k < m->networks; k++)
+        wd_optimizer_set_steps(wd_network_optimizer(m->network[k]), steps[k], m->queue);
+    return WD_OK;
+}
+
+/* What wd_machine_check_finite looks at, in this order. */
+static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_SLOW,
+                                        WD_PARAMS_EMA};
+
+static wd_status check_network(const wd_machine *m, int network, wd_err *err)
+{
+    const wd_params *params = m->params[network];
+    const wd_optimizer *optimizer = wd_network_optimizer(m->network[network]);
+    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
+        const float *x = params->buffer[kept[k]];
+        const int64_t count = wd_params_elements(params, kept[k]);
+        if (!x || wd_optimizer_finds_finite(optimizer, x, count, m->queue)) continue;
+        return wd_fail(err, WD_NOT_FINITE,
+                       "training diverged: values of the %s are not finite. Lower --lr, or go on "
+                       "from an earlier checkpoint with a lower one",
+                       params->names->buffer[kept[k]]);
+    }
+    return WD_OK;
+}
+
+wd_status wd_machine_check_finite(const wd_machine *m, wd_err *err)
+{
+    for (int k = 0; k < m->networks; k++) WD_TRY(check_network(m, k, err));
+    return wd_source_check_finite(m->source, wd_network_optimizer(m->network[0]), err);
 }

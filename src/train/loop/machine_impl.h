@@ -30,12 +30,6 @@ struct wd_machine {
 wd_status wd_machine_add_network(wd_machine *machine, const wd_params_names *names,
                                  const wd_dit_config *config, wd_err *err);
 
-/* What the recipe's source is told of a machine with these options, but for the student. */
-wd_source_options wd_machine_source_options(const wd_machine_options *options);
-
-/* Opens the source of the machine's phase; its networks and its sweep are open. */
-wd_status wd_machine_open_source(wd_machine *machine, wd_err *err);
-
 /* *out = the parameters that a checkpoint has, with no other tensors: valid until the next call. */
 void wd_machine_list_networks(wd_machine *machine, wd_checkpoint_tensors *out);
 

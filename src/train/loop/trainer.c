@@ -18,6 +18,70 @@
 
 enum { OTHER_S = 3600, OTHER_STEPS = 100 }; /* what is no step may take the longer of these */
 
+/* ---- phases: see train/loop/phases.h ---- */
+
+static int64_t end_step(const wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    return wd_phase_end_step(&o->machine.phases, t->phase.phase, o->steps);
+}
+
+/* 0: time does not end the phase. */
+static double end_seconds(const wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    return wd_phase_end_seconds(&o->machine.phases, t->phase.phase, o->seconds_max);
+}
+
+/* The step at which the run, or the phase under way, ends or is stopped; 0: time says that. */
+static int64_t last_step(const wd_trainer *t)
+{
+    const int64_t end = end_step(t), stop = t->options->stop_at_step;
+    return stop && (!end || stop < end) ? stop : end;
+}
+
+/* The options of the machine in the phase under way. */
+static wd_machine_options machine_options(const wd_trainer *t)
+{
+    return wd_machine_of_phase(&t->options->machine, &t->phase, last_step(t));
+}
+
+/* How much of the phase under way is over, in [0, 1]: by steps, or by time. */
+static double progress_of_phase(const wd_trainer *t)
+{
+    const double steps = (double)(end_step(t) - t->phase.step);
+    const double seconds = end_seconds(t) - t->phase.seconds;
+    const double by_steps = steps > 0 ? (double)(t->step - t->phase.step) / steps : 0;
+    const double by_time = seconds > 0 ? (t->elapsed_s - t->phase.seconds) / seconds : 0;
+    const double progress = by_steps > by_time ? by_steps : by_time;
+    return progress < 1 ? progress : 1;
+}
+
+/* Whether the next phase is to begin before the next step. The same on all ranks. */
+static bool phase_is_over(const wd_trainer *t)
+{
+    const int64_t step = end_step(t);
+    const double seconds = end_seconds(t);
+    if (t->phase.phase + 1 >= t->options->machine.phases.count) return false;
+    return (step && t->step >= step) || (seconds > 0 && t->elapsed_s >= seconds);
+}
+
+/* Begins the next phase. All ranks. */
+static wd_status begin_next_phase(wd_trainer *t, wd_err *err)
+{
+    WD_TRY(wd_trainer_take_results(t, 0, err)); /* which are of the phase that ends */
+    t->phase =
+        (wd_phase_begin){.phase = t->phase.phase + 1, .step = t->step, .seconds = t->elapsed_s};
+    const wd_machine_options machine = machine_options(t);
+    WD_TRY(wd_machine_enter_phase(t->machine, &machine, err));
+    if (wd_trainer_writes(t))
+        wd_log(WD_LOG_INFO, "after step %" PRId64 " the student learns by recipe %s", t->step,
+               machine.recipe->name);
+    return WD_OK;
+}
+
+/* ---- the run ---- */
+
 static wd_status open_words(wd_trainer *t, wd_err *err)
 {
     const size_t ranks = (size_t)wd_machine_ranks(&t->options->machine);
@@ -232,7 +296,7 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
     const wd_pipeline *first = wd_machine_first(&o->machine);
     WD_TRY(open_words(t, err));
     if (o->resume) WD_TRY(find_phase(t, err));
-    const wd_machine_options machine = wd_trainer_machine(t);
+    const wd_machine_options machine = machine_options(t);
     if (wd_trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->folder, "", o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
@@ -272,7 +336,7 @@ static bool next_is_saved(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     const int64_t end = t->step + 1;
-    const int64_t last = wd_trainer_last_step(t);
+    const int64_t last = last_step(t);
     return (last && end >= last) || is_due(end, o->checkpoint_interval) || t->save || t->owed;
 }
 
@@ -301,7 +365,7 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     const wd_trainer_options *o = t->options;
     const bool is_first = t->step == t->phase.step;
     wd_watch_step(o->watch, t->step, o->step_s_max + (is_first ? o->first_s : 0));
-    t->machine->progress = wd_trainer_progress(t);
+    t->machine->progress = progress_of_phase(t);
     double lr = wd_lr_at(&o->lr, t->step - t->phase.step, t->machine->progress);
     t->machine->pauses = next_is_saved(t);
     WD_TRY(wd_machine_step(t->machine, t->step, lr, err));
@@ -377,7 +441,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     if (wd_trainer_writes(&t)) begin_progress(&t);
     agree(&t);
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
-        if (wd_trainer_phase_is_over(&t)) WD_TRY_OUT(wd_trainer_next_phase(&t, err));
+        if (phase_is_over(&t)) WD_TRY_OUT(begin_next_phase(&t, err));
         WD_TRY_OUT(run_step(&t, err));
         agree(&t);
     }

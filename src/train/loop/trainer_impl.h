@@ -62,23 +62,6 @@ static inline bool wd_trainer_writes(const wd_trainer *t)
     return !comm || comm->rank == 0;
 }
 
-/* ---- phases of the run: trainer_phases.c ---- */
-
-/* The step at which the run, or the phase under way, ends or is stopped; 0: time says that. */
-int64_t wd_trainer_last_step(const wd_trainer *t);
-
-/* How much of the phase under way is over, in [0, 1]: by steps, or by time. */
-double wd_trainer_progress(const wd_trainer *t);
-
-/* Whether the next phase is to begin before the next step. The same on all ranks. */
-bool wd_trainer_phase_is_over(const wd_trainer *t);
-
-/* Begins the next phase. All ranks. */
-wd_status wd_trainer_next_phase(wd_trainer *t, wd_err *err);
-
-/* The options of the machine in the phase under way. */
-wd_machine_options wd_trainer_machine(const wd_trainer *t);
-
 /* ---- results of steps: trainer_results.c ---- */
 
 /* Takes results until `leave` are still on their way: writes their metrics, and ends the run where
