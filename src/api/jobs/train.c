@@ -22,7 +22,6 @@
 #include "api/setup/ranks.h"
 #include "api/plan/run_length.h"
 #include "api/plan/sheets.h"
-#include "api/plan/step_limit.h"
 #include "api/plan/text_plan.h"
 #include "api/jobs/traffic_report.h"
 #include "api/plan/train_plan.h"

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "api/plan/memory_changes.h"
+#include "api/plan/suggestions.h"
 #include "core/append.h"
 #include "core/log.h"
 #include "core/memory.h"

@@ -11,7 +11,7 @@
 void wd_advice_of_run(const wd_train_plan *plan);
 
 /* For `plan`: warns as wd_advice_of_run does. Where memory is what is missing, it plans the run
- * with options that need less memory and make no worse student (api/plan/memory_changes.h), and
+ * with options that need less memory and make no worse student (api/plan/suggestions.h), and
  * names those with which the run is fastest: half the time or less. The plans leave memory behind:
  * not for a run. */
 void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup);

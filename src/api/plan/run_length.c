@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/plan/step_limit.h"
-
 /* A first step that takes longer is named. */
 static const double LONG_S = 20;
 
@@ -103,4 +101,27 @@ const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan
                  "; the first step makes a store of targets, in up to %s",
                  wd_duration_text(time, first_s));
     return out;
+}
+
+/* ---- how long a step may take ---- */
+
+double wd_step_limit(const wd_train_options *options, const wd_strategy_plan *plan)
+{
+    if (options->step_timeout > 0) return options->step_timeout;
+    return 60 + 10 * (plan->step_seconds + plan->timeline.sweep_seconds);
+}
+
+double wd_first_targets_seconds(const wd_trajectory_options *trajectory,
+                                const wd_strategy_plan *plan)
+{
+    const int64_t rounds = trajectory->student_steps ? wd_chord_length(trajectory) : 1;
+    const int64_t sweeps = (trajectory->slots + plan->window - 1) / plan->window;
+    return (double)(rounds * sweeps) * plan->timeline.sweep_seconds;
+}
+
+double wd_step_limit_first(const wd_train_options *options, const wd_trajectory_options *trajectory,
+                           const wd_strategy_plan *plan)
+{
+    if (options->step_timeout > 0) return 0;
+    return 3 * wd_first_targets_seconds(trajectory, plan);
 }

@@ -1,5 +1,5 @@
 /* Limits are far above what the plan predicts, and --step_timeout replaces them. */
-#include "api/plan/step_limit.h"
+#include "api/plan/run_length.h"
 
 #include "testing.h"
 

@@ -4,6 +4,8 @@
 
 #include "api/plan/train_plan.h"
 #include "api/setup/memory_report.h"
+#include "train/loop/machine.h"
+#include "wandistiller.h"
 
 /* Logs up to five commands whose plans fit, the fastest first, and returns WD_DOES_NOT_FIT. Those
  * that would make a worse student are last. */
@@ -20,5 +22,21 @@ wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *
  * reports it for all of them), and commands that need clearly less memory. */
 void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setup,
                            const wd_memory_witness *witness, const wd_err *error);
+
+/* ---- changes to a run's options that let it take less memory ---- */
+
+/* A set of changes, in the order of their costs. The last two make a worse student. */
+typedef struct wd_memory_change {
+    bool bf16_teacher, bf16_student, checkpointing, small_replay, off_policy;
+    int halvings; /* how often the batch is halved and the accumulation doubled */
+} wd_memory_change;
+
+/* Sets *out to set number n; set 0 has no change. Sets with small_replay and then those with
+ * off_policy, too, follow all others. False: there are no more. */
+bool wd_memory_change_at(wd_memory_change *out, int n);
+
+/* Applies the changes to both; false: one of them has no effect on these options. */
+bool wd_memory_change_apply(wd_train_options *options, wd_machine_options *machine,
+                            const wd_memory_change *change);
 
 #endif

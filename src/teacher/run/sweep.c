@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "core/require.h"
 #include "teacher/plan/placement_bytes.h"
-#include "teacher/run/activation_transfer.h"
+#include "teacher/run/activations.h"
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
