@@ -546,21 +546,33 @@ endif()
 include(cmake/sanitized.cmake)
 
 # `make test` leaves out the tests of this list, which have the label "long"; `make check` runs them
-# after all others. What the program promises has a test beside these.
+# after all others. Each has a shorter one beside it that sees most faults.
 set(WD_LONG_TESTS
-    # The whole program on stand-in GPUs; its parts on these are tested below dev/cuda/, and the
-    # whole program on the processor and on simulated devices.
-    tests/fixtures-standin tests/forward-standin tests/sample-standin tests/standin_ranks
-    # Matrix products on the whole device; dev/cuda/kernels/matmul has the kernels.
-    dev/cuda/device/matmul
-    # Every strategy on stand-in GPUs; train/loop has the same on simulated devices, and
-    # dev/cuda/exact has one strategy on stand-in GPUs.
-    dev/cuda/ranks dev/cuda/strategies dev/cuda/strategies_ranks
-    # Every way of moving weights; train/loop/links has one for one rank and for two.
-    train/loop/links-all
+    # The whole program on stand-in GPUs: tests/train, tests/forward, tests/sample and
+    # tests/fixtures run it on the processor and on simulated devices.
+    tests/standin tests/fixtures-standin tests/forward-standin tests/sample-standin
+    tests/standin_ranks
+    # The device and its kernels on stand-in GPUs: dev/cpu has the same cases, dev/cuda/kernels
+    # those of norms, training and elementwise kernels, and train/loop the strategies on simulated
+    # devices.
+    dev/cuda/device/attention dev/cuda/device/matmul dev/cuda/device/norm dev/cuda/device/train
+    dev/cuda/kernels/attention dev/cuda/kernels/matmul dev/cuda/products
+    dev/cuda/exact dev/cuda/ranks dev/cuda/rank_gpus dev/cuda/reduce dev/cuda/stage_read
+    dev/cuda/strategies dev/cuda/strategies_ranks dev/cuda/waits_ranks
+    # Whole jobs of several processes: train/loop/ranks trains with ranks that are threads, and
+    # job/comm/mpi tests the exchange between processes.
+    tests/ranks tests/ranks_ended tests/ranks_refused tests/host_ranks tests/hosts
+    tests/quantised_ranks tests/killed job/watch/watch
+    # Every way of moving weights and every strategy with ranks: train/loop/strategies has all
+    # strategies, train/loop/exact and train/loop/ranks some with ranks.
+    train/loop/links train/loop/links-all train/loop/ranks_trainer train/loop/strategies_ranks
+    train/loop/teacher_ranks
     # Every kind of step with memory that only the device may touch; train/loop/machine has one
     # kind.
     train/loop/machine-guarded
+    # Every option that must not change the student, and many starts under little memory:
+    # tests/train and tests/plan have some of both.
+    tests/memory tests/steady tests/train_options tests/quantised_plan
     # The commands of the pages, one after another.
     tests/docs
     # What cuDNN itself plans for the models, where it is installed.
