@@ -1,4 +1,5 @@
 /* Checks of a component's weights against its tensor table: see wd_pipeline_open_weights. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,18 +49,23 @@ static bool is_changed(const wd_pipeline *p, wd_component c)
     return loras_of(p, c) || (expert && p->overlay.quantised != WD_F32);
 }
 
+static bool has_attention_bias(const wd_safetensors *set, int64_t block)
+{
+    char name[128];
+    snprintf(name, sizeof name,
+             "encoder.block.%" PRId64 ".layer.0.SelfAttention.relative_attention_bias.weight",
+             block);
+    return wd_safetensors_find(set, name);
+}
+
 /* Every block of UMT5 has a relative attention bias, of T5 the first one only. People have
  * T5-XXL's file, which is as large as UMT5-XXL's, for other models. */
 static wd_status check_is_umt5(const wd_safetensors *set, int64_t blocks, const char *path,
                                wd_err *err)
 {
-    static const char bias[] =
-        "encoder.block.%d.layer.0.SelfAttention.relative_attention_bias.weight";
-    char first[128], second[128];
-    snprintf(first, sizeof first, bias, 0);
-    snprintf(second, sizeof second, bias, 1);
-    if (blocks < 2 || !wd_safetensors_find(set, first) || wd_safetensors_find(set, second))
-        return WD_OK;
+    if (blocks < 2 || !has_attention_bias(set, 0)) return WD_OK;
+    for (int64_t i = 1; i < blocks; i++)
+        if (has_attention_bias(set, i)) return WD_OK;
     return wd_fail(err, WD_BAD_FORMAT,
                    "%s: this text encoder is T5, for only its first block has a relative attention "
                    "bias; Wan's is UMT5-XXL, such as umt5_xxl_fp16.safetensors",
