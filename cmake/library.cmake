@@ -1,4 +1,4 @@
-# The library: every room under src/ but the command line, and bench/. A new file needs no line.
+# The library: every folder under src/ but the command line, and bench/. A new file needs no line.
 file(GLOB_RECURSE WD_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c
      ${PROJECT_SOURCE_DIR}/src/*.cc ${PROJECT_SOURCE_DIR}/bench/*.c)
 list(FILTER WD_SOURCES EXCLUDE REGEX
@@ -83,8 +83,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   endif()
   list(APPEND WD_ISA_LIST avx2 avx512 avx512_bf16 amx)
 endif()
-# Which sets are built: "all"; "native": generic and the best set of this machine's processor; or a
-# list of names, to which generic is added.
+# Which sets are built: "all"; "native": generic and the best set of this machine's processor (for
+# AMX, which the system may refuse, also the next best); or a list of names, to which generic is
+# added.
 set(WD_ISAS all CACHE STRING "Instruction sets to build kernels for: all, native, or a list")
 if(WD_ISAS STREQUAL "native")
   file(STRINGS /proc/cpuinfo WD_CPU_FLAGS REGEX "^flags" LIMIT_COUNT 1)
@@ -96,6 +97,9 @@ if(WD_ISAS STREQUAL "native")
       list(GET pair 0 WD_ISAS_WANTED)
     endif()
   endforeach()
+  if(WD_ISAS_WANTED STREQUAL "amx")
+    list(PREPEND WD_ISAS_WANTED avx512_bf16)
+  endif()
 elseif(WD_ISAS STREQUAL "all")
   set(WD_ISAS_WANTED ${WD_ISA_LIST})
 else()
