@@ -1,8 +1,9 @@
 #!/bin/sh
 # Checks that no two headers define the same name that begins with wd_ or WD_: a type, a function, a
-# variable, a constant of an enum, or a macro. Two headers that do could not be included together,
-# or would give one name two meanings. Several headers may declare a struct that one of them defines
-# (typedef struct wd_x wd_x;).
+# variable, a constant of an enum, or a macro in capitals. It does not see names that a macro makes
+# of a list (WD_##name). Two headers that define one name could not be included together, or would
+# give it two meanings. Several headers may declare a struct that one of them defines (typedef
+# struct wd_x wd_x;).
 # Usage: tools/check_names.sh [source folder]
 # It relies on the layout of .clang-format: what begins in the first column is at file level.
 set -eu

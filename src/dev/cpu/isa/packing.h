@@ -217,7 +217,7 @@ static inline void pack_columns(unit *out, operand x, packing pack, int64_t i, i
 }
 
 /* Lines [i, i + VL) of an operand with i dense, elements [k, k_end) -> out [units, VL]: rows for
- * multiply_turned, without a transposition. Beyond i_end they are zero. */
+ * the products whose a is turned, without a transposition. Beyond i_end they are zero. */
 ALWAYS_INLINE void pack_turned_as(unit *out, operand x, packing pack, int64_t i, int64_t i_end,
                                   int64_t k, int64_t k_end)
 {
