@@ -1,6 +1,6 @@
 # Fuzz targets: x_fuzz.c beside what it attacks, built with clang's libFuzzer, address and undefined
-# behaviour sanitizers (preset "fuzz"). Each becomes a test "fuzz/room/x" that runs for
-# WD_FUZZ_SECONDS, from the seeds in tests/corpus/room/x and what earlier runs found (below the
+# behaviour sanitizers (preset "fuzz"). Each becomes a test "fuzz/folder/x" that runs for
+# WD_FUZZ_SECONDS, from the seeds in tests/corpus/folder/x and what earlier runs found (below the
 # build folder); run the binary by hand for longer. tests/corpus/readers.txt says which target
 # attacks which reader.
 option(WD_FUZZ "Build the fuzz targets (needs clang)" OFF)

@@ -1,4 +1,4 @@
-# A test lies beside what it tests: x_test.c becomes the test "module/x". Tests that span modules
+# A test lies beside what it tests: x_test.c becomes the test "folder/x". Tests that span folders
 # lie in tests/. Tests may include internal headers.
 include(CTest)
 if(NOT BUILD_TESTING)
@@ -70,7 +70,7 @@ if(WD_HAS_GOLD AND NOT WD_SANITIZE)
   set(WD_TEST_LINK -fuse-ld=gold)
 endif()
 
-# The name of a source's test, "room/x", and of the target that builds it.
+# The name of a source's test, "folder/x", and of the target that builds it.
 function(wd_test_name name target source)
   file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
   string(REGEX REPLACE "^src/|_test\\.c$" "" path ${path})
@@ -563,9 +563,9 @@ set(WD_LONG_TESTS
     # job/comm/mpi tests the exchange between processes.
     tests/ranks tests/ranks_ended tests/ranks_refused tests/host_ranks tests/hosts
     tests/quantised_ranks tests/killed job/watch/watch
-    # Every way of moving weights and every strategy with ranks: train/loop/strategies has all
-    # strategies, train/loop/exact and train/loop/ranks some with ranks.
-    train/loop/links train/loop/links-all train/loop/ranks_trainer train/loop/strategies_ranks
+    # Every way of moving weights and every strategy with ranks: train/loop/links has some ways,
+    # train/loop/strategies all strategies, train/loop/exact and train/loop/ranks some with ranks.
+    train/loop/links-all train/loop/ranks_trainer train/loop/strategies_ranks
     train/loop/teacher_ranks
     # Every kind of step with memory that only the device may touch; train/loop/machine has one
     # kind.
@@ -584,5 +584,7 @@ set(WD_LONG_TESTS
 foreach(name IN LISTS WD_LONG_TESTS)
   if(TEST ${name})
     set_property(TEST ${name} APPEND PROPERTY LABELS long)
+  elseif(NOT WD_SANITIZE AND NOT WD_NO_RANKS AND WD_OPENMP)
+    message(FATAL_ERROR "WD_LONG_TESTS in cmake/tests.cmake: there is no test ${name}")
   endif()
 endforeach()

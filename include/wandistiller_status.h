@@ -1,6 +1,6 @@
 /* WanDistiller: status and error, and how a job and its program talk while the job runs: log,
  * progress, pictures, the request to stop, mapped files. It is a part of the public interface, and
- * wandistiller.h includes it. Every module of the library uses it, so options and jobs are not
+ * wandistiller.h includes it. Every part of the library uses it, so options and jobs are not
  * declared here: a new option would change a header of every source. */
 #ifndef WANDISTILLER_STATUS_H
 #define WANDISTILLER_STATUS_H
