@@ -308,7 +308,7 @@ endif()
 
 # Stand-ins for cuBLASLt and cuDNN, and the tests that need no more of a GPU than these.
 add_library(wd_cuda_standin_libraries STATIC EXCLUDE_FROM_ALL
-            ${PROJECT_SOURCE_DIR}/tests/standin/at_once.c
+            ${PROJECT_SOURCE_DIR}/tests/standin/immediate_gpu.c
             ${PROJECT_SOURCE_DIR}/tests/standin/cudnn.c
             ${PROJECT_SOURCE_DIR}/tests/standin/cudnn_program.c
             ${PROJECT_SOURCE_DIR}/tests/standin/cudnn_run.c

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
 static _Thread_local struct {
     wd_shortage_fn *fn;
@@ -29,7 +29,7 @@ static void fill(wd_err *err, int failed_rank, wd_status status, const char *for
     err->status = status;
     err->failed_rank = failed_rank;
     vsnprintf(err->message, sizeof err->message, format, list);
-    wd_make_plain(err->message);
+    wd_make_terminal_safe(err->message);
 }
 
 void wd_on_shortage(wd_shortage_fn *fn, void *context)
@@ -77,6 +77,6 @@ wd_status wd_fail_in(wd_err *err, const char *format, ...)
     if (n >= 0 && (size_t)n < sizeof err->message) {
         snprintf(err->message + n, sizeof err->message - (size_t)n, ": %s", old);
     }
-    wd_make_plain(err->message);
+    wd_make_terminal_safe(err->message);
     return err->status;
 }

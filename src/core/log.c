@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/append.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
 enum { MESSAGE_MAX = 1 << 15, KEPT_MAX = 14 << 10 }; /* a command to paste may be long */
 enum { ONCE_MAX = 16 };
@@ -113,7 +113,7 @@ static void say(wd_log_level level, manner how, const char *format, va_list list
                              ? wd_append_text(message, MESSAGE_MAX, 0, "[Rank %d] ", sink.rank)
                              : 0;
         vsnprintf(message + n, MESSAGE_MAX - n, format, list);
-        wd_make_plain(message);
+        wd_make_terminal_safe(message);
         if (sink.keep && level == WD_LOG_ERROR && how != ALWAYS)
             keep(message);
         else if (how != ONCE || !is_repeated(message))

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/append.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
 /* zsh replaces a word that begins with '=' by the path of a program. */
 static bool is_bare(const char *text)
@@ -19,7 +19,7 @@ static bool is_bare(const char *text)
 static bool is_shown(char *copy, const char *text)
 {
     strcpy(copy, text);
-    wd_make_plain(copy);
+    wd_make_terminal_safe(copy);
     return !strcmp(copy, text);
 }
 

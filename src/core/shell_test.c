@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
 static const char *const texts[] = {"student",
                                     "./outputs/run-1",
@@ -43,7 +43,7 @@ static void a_shell_reads_the_text_back(void **state)
         char word[256], plain[256], command[512], found[256];
         wd_shell_word(word, sizeof word, texts[i]);
         strcpy(plain, word);
-        wd_make_plain(plain);
+        wd_make_terminal_safe(plain);
         assert_string_equal(word, plain);
         snprintf(command, sizeof command, "exec bash -c \"$(cat <<'END'\nprintf %%s %s\nEND\n)\"",
                  word);

@@ -81,7 +81,7 @@ wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_er
     const size_t bytes = (size_t)agreement->count * sizeof *all;
     WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, bytes, "what ranks say", err));
     memcpy((char *)all + (size_t)comm->rank * bytes, agreement->value, bytes);
-    wd_comm_tell(comm, all, bytes);
+    wd_comm_allgather_small(comm, all, bytes);
     const wd_status status = compare(agreement, all, comm->ranks, err);
     wd_free(all);
     return status;

@@ -18,7 +18,7 @@ wd_status wd_traffic_report(wd_comm *comm, wd_err *err)
     if (comm->ranks == 1) return WD_OK;
     WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, bytes, "what ranks have sent", err));
     memcpy(all + comm->rank * WD_LANES, comm->sent, bytes);
-    wd_comm_tell(comm, all, bytes);
+    wd_comm_allgather_small(comm, all, bytes);
     for (int lane = 0; lane < WD_LANES; lane++) {
         int64_t sum = 0;
         for (int r = 0; r < comm->ranks; r++) sum += all[r * WD_LANES + lane];

@@ -22,7 +22,7 @@
 #include "api/setup/ranks.h"
 #include "api/plan/run_length.h"
 #include "api/plan/sheets.h"
-#include "api/plan/text_plan.h"
+#include "api/plan/encoding_plan.h"
 #include "api/jobs/traffic_report.h"
 #include "api/plan/train_plan.h"
 #include "api/plan/train_cluster.h"
@@ -75,7 +75,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     wd_memory_plan text = {0};
     WD_TRY(wd_train_setup_key_teacher(s, err));
     WD_TRY(wd_train_agree(s, err));
-    WD_TRY(wd_text_plan(&text, s, devices, map, err));
+    WD_TRY(wd_encoding_plan(&text, s, devices, map, err));
     WD_TRY(wd_train_plan_open(where, s, devices, map, &text, err));
     WD_TRY(wd_train_plan_count_program(where, s, err));
     WD_TRY(wd_train_agree_on_plan(where, s, err));
@@ -263,7 +263,7 @@ static wd_status agree_on_stop(wd_comm *comm, wd_status own, wd_err *err)
 {
     bool stopped[comm->ranks], any = false;
     stopped[comm->rank] = own == WD_INTERRUPTED;
-    wd_comm_tell(comm, stopped, sizeof *stopped);
+    wd_comm_allgather_small(comm, stopped, sizeof *stopped);
     for (int r = 0; r < comm->ranks; r++) any |= stopped[r];
     if (!any || own == WD_INTERRUPTED) return own;
     return wd_fail(err, WD_INTERRUPTED, "stopped on request");

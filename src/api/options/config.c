@@ -7,7 +7,7 @@
 #include "api/options/tables.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "io/file/file.h"
 
 struct wd_config {
@@ -38,7 +38,7 @@ static wd_status check_neighbours(const json_t *file, const char *path, wd_err *
                 err, WD_INVALID_ARGUMENT,
                 "%s: \"%.*s\" stands beside \"options\": expected it in there, or that a "
                 "run has written it",
-                path, WD_PLAIN(key, 60));
+                path, WD_TERMINAL_SAFE(key, 60));
     }
     return WD_OK;
 }

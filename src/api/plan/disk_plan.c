@@ -346,36 +346,36 @@ static const char *while_text(const wd_disk_item *item)
     return "";
 }
 
-static void say_disk(wd_page *page, const wd_disk_plan *p, int disk)
+static void say_disk(wd_text_builder *builder, const wd_disk_plan *p, int disk)
 {
     char need[32], free[32], bytes[32];
     const wd_disk *k = &p->disk[disk];
-    wd_page_say(page, "  %s: up to %s, %s free%s\n", k->space.path, bytes_of(need, k->need),
-                bytes_of(free, k->space.bytes_free),
-                k->least > k->space.bytes_free  ? ": it does not fit"
-                : k->need > k->space.bytes_free ? ": it may not fit"
-                                                : "");
+    wd_text_builder_say(builder, "  %s: up to %s, %s free%s\n", k->space.path,
+                        bytes_of(need, k->need), bytes_of(free, k->space.bytes_free),
+                        k->least > k->space.bytes_free  ? ": it does not fit"
+                        : k->need > k->space.bytes_free ? ": it may not fit"
+                                                        : "");
     for (int i = 0; i < p->items; i++)
         if (p->item[i].disk == disk)
-            wd_page_say(page, "    %-48s %s%9s%s\n", p->item[i].name,
-                        p->item[i].is_bound ? "at most " : "        ",
-                        bytes_of(bytes, p->item[i].bytes), while_text(&p->item[i]));
+            wd_text_builder_say(builder, "    %-48s %s%9s%s\n", p->item[i].name,
+                                p->item[i].is_bound ? "at most " : "        ",
+                                bytes_of(bytes, p->item[i].bytes), while_text(&p->item[i]));
 }
 
-void wd_disk_plan_say(wd_page *page, const wd_disk_plan *p)
+void wd_disk_plan_say(wd_text_builder *builder, const wd_disk_plan *p)
 {
     char part[5][32];
     const wd_checkpoint_space *c = &p->checkpoint;
-    wd_page_say(page, "\ndisk, by file system: what the run writes\n");
+    wd_text_builder_say(builder, "\ndisk, by file system: what the run writes\n");
     for (int d = 0; d < p->disks; d++)
-        if (p->disk[d].need) say_disk(page, p, d);
-    wd_page_say(page,
-                "  a checkpoint: %s of weights, %s of the optimiser's moments, %s of EMA,\n"
-                "    %s of targets and states%s%s\n",
-                bytes_of(part[0], c->weights), bytes_of(part[1], c->moments),
-                bytes_of(part[2], c->ema), bytes_of(part[3], c->other),
-                c->snapshot ? ", a snapshot of " : "",
-                c->snapshot ? bytes_of(part[4], c->snapshot) : "");
+        if (p->disk[d].need) say_disk(builder, p, d);
+    wd_text_builder_say(builder,
+                        "  a checkpoint: %s of weights, %s of the optimiser's moments, %s of EMA,\n"
+                        "    %s of targets and states%s%s\n",
+                        bytes_of(part[0], c->weights), bytes_of(part[1], c->moments),
+                        bytes_of(part[2], c->ema), bytes_of(part[3], c->other),
+                        c->snapshot ? ", a snapshot of " : "",
+                        c->snapshot ? bytes_of(part[4], c->snapshot) : "");
 }
 
 static json_t *integer(uint64_t bytes)

@@ -8,7 +8,7 @@
 #define WD_API_PLAN_DISK_PLAN_H
 
 #include "api/plan/train_plan.h"
-#include "core/page.h"
+#include "core/text_builder.h"
 #include "io/file/disk_space.h"
 
 enum { WD_DISKS_MAX = 4, WD_DISK_ITEMS_MAX = 12 };
@@ -68,7 +68,7 @@ wd_status wd_disk_plan_refuse(const wd_disk_plan *disks, const wd_train_setup *s
 void wd_disk_plan_log(const wd_disk_plan *disks);
 
 /* The items by file system, and what is in a checkpoint. */
-void wd_disk_plan_say(wd_page *page, const wd_disk_plan *disks);
+void wd_disk_plan_say(wd_text_builder *builder, const wd_disk_plan *disks);
 
 /* An object with the same; the caller owns it. NULL: no memory. */
 json_t *wd_disk_plan_json(const wd_disk_plan *disks);

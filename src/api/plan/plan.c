@@ -5,11 +5,11 @@
 
 #include "api/options/json_text.h"
 #include "api/plan/advice.h"
+#include "api/plan/encoding_plan.h"
+#include "api/plan/plan_print.h"
 #include "api/plan/plan_svg.h"
-#include "api/plan/plan_text.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/suggestions.h"
-#include "api/plan/text_plan.h"
 #include "api/setup/device_memory.h"
 #include "api/setup/rank_gpus.h"
 #include "api/setup/ranks.h"
@@ -71,7 +71,7 @@ static wd_status make_plan(planned *p, wd_train_setup *s, wd_devices *devices, w
     const bool has_text =
         s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
     WD_TRY(wd_teacher_map_open(&p->map, s, devices, err));
-    if (has_text) WD_TRY(wd_text_plan(&p->prompts, s, devices, &p->map, err));
+    if (has_text) WD_TRY(wd_encoding_plan(&p->prompts, s, devices, &p->map, err));
     WD_TRY(wd_train_plan_open(&p->where, s, devices, &p->map, &p->prompts, err));
     return wd_train_plan_count_program(&p->where, s, err);
 }

@@ -41,15 +41,15 @@ static bool are_of_one_name(const wd_link *a, const wd_link *b, const wd_placeme
            (a->to < 0 || wd_placed_local(p, a->to) == wd_placed_local(p, b->to));
 }
 
-static void say_cell(wd_page *page, double bytes)
+static void say_cell(wd_text_builder *builder, double bytes)
 {
     char cell[CELL];
-    wd_page_say(page, " %9s", wd_bytes_text(cell, sizeof cell, (size_t)bytes));
+    wd_text_builder_say(builder, " %9s", wd_bytes_text(cell, sizeof cell, (size_t)bytes));
 }
 
 /* Prints the line of all links from `first` on that have the same ends. */
-static void say_links(wd_page *page, const wd_train_plan *plan, const wd_strategy_plan *candidate,
-                      const wd_traffic *traffic, int first)
+static void say_links(wd_text_builder *builder, const wd_train_plan *plan,
+                      const wd_strategy_plan *candidate, const wd_traffic *traffic, int first)
 {
     char name[2 * NAME];
     wd_link most = traffic->link[first];
@@ -61,29 +61,30 @@ static void say_links(wd_page *page, const wd_train_plan *plan, const wd_strateg
         if (link->bytes > most.bytes) most = *link;
     }
     name_of(name, &most, plan, candidate);
-    wd_page_say(page, "  %-44s", name);
-    say_cell(page, most.bytes);
+    wd_text_builder_say(builder, "  %-44s", name);
+    say_cell(builder, most.bytes);
     if (plan->input.cluster.ranks > 1) {
-        wd_page_say(page, " %9d", links);
-        if (most.gradients > 0) say_cell(page, most.gradients);
+        wd_text_builder_say(builder, " %9d", links);
+        if (most.gradients > 0) say_cell(builder, most.gradients);
     }
-    wd_page_say(page, "\n");
+    wd_text_builder_say(builder, "\n");
 }
 
-void wd_plan_links_say(wd_page *page, const wd_train_plan *plan, const wd_strategy_plan *candidate)
+void wd_plan_links_say(wd_text_builder *builder, const wd_train_plan *plan,
+                       const wd_strategy_plan *candidate)
 {
     const wd_traffic *traffic = wd_planner_traffic(plan->planner, candidate);
     const bool many = plan->input.cluster.ranks > 1;
     if (!traffic->links) return;
-    wd_page_say(page, "\n%s, by what moves in a step%s:\n  %-44s %9s%s\n",
-                wd_strategy_name(candidate->strategy),
-                many ? ", over the link that has most of it" : "", "", "bytes",
-                many ? "     links gradients" : "");
+    wd_text_builder_say(builder, "\n%s, by what moves in a step%s:\n  %-44s %9s%s\n",
+                        wd_strategy_name(candidate->strategy),
+                        many ? ", over the link that has most of it" : "", "", "bytes",
+                        many ? "     links gradients" : "");
     for (int i = 0; i < traffic->links; i++) {
         bool again = false;
         for (int k = 0; k < i && !again; k++)
             again = are_of_one_name(&traffic->link[k], &traffic->link[i], &candidate->placement);
-        if (!again) say_links(page, plan, candidate, traffic, i);
+        if (!again) say_links(builder, plan, candidate, traffic, i);
     }
 }
 

@@ -20,27 +20,27 @@ static const char style[] =
     ".lane{fill:#f0f0ec}.high{fill:#d9803a}.low{fill:#4a7ebb}"
     ".tick{stroke:#ddd;stroke-width:.7;fill:none}";
 
-static void say_head(wd_page *page, const wd_plan_table *t)
+static void say_head(wd_text_builder *builder, const wd_plan_table *t)
 {
     char line[1024], limit[64];
     const wd_strategy_plan *s = t->shown;
     const wd_train_options *o = &t->setup->options;
     snprintf(line, sizeof line, "%s%s: %s, %s", wd_strategy_name(s->strategy),
              s->fits ? "" : " (does not fit)", t->teacher, o->teacher_dtype);
-    wd_svg_text(page, WD_PLAN_SVG_MARGIN, 30, "title", line);
+    wd_svg_text(builder, WD_PLAN_SVG_MARGIN, 30, "title", line);
     snprintf(line, sizeof line,
              "%.3g s per training step, limited by %s; trajectories per sweep over the teacher: "
              "%" PRId64 ", %" PRId64 " at a time; batch %" PRId64 ", %" PRId64 "x%" PRId64
              " pixels",
              s->step_seconds, wd_train_plan_limit(limit, sizeof limit, t->plan, s), s->window,
              s->micro_batch, o->batch_size, o->height, o->width);
-    wd_svg_text(page, WD_PLAN_SVG_MARGIN, 50, "", line);
+    wd_svg_text(builder, WD_PLAN_SVG_MARGIN, 50, "", line);
 }
 
 /* Draws the parts first, since the height of the picture is written at its beginning. */
 static wd_status draw(char **out, const wd_plan_table *table, wd_err *err)
 {
-    wd_page body = {.err = err}, whole = {.err = err};
+    wd_text_builder body = {.err = err}, whole = {.err = err};
     char *text = NULL;
     double end = 0;
     wd_status status;
@@ -50,16 +50,17 @@ static wd_status draw(char **out, const wd_plan_table *table, wd_err *err)
         wd_free(body.text);
         return status;
     }
-    WD_TRY(wd_page_take(&text, &body));
+    WD_TRY(wd_text_builder_take(&text, &body));
     end += WD_PLAN_SVG_MARGIN;
-    wd_page_say(&whole,
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" "
-                "height=\"%.0f\">\n<style>%s</style>\n",
-                WD_PLAN_SVG_WIDTH, end, WD_PLAN_SVG_WIDTH, end, style);
+    wd_text_builder_say(
+        &whole,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" "
+        "height=\"%.0f\">\n<style>%s</style>\n",
+        WD_PLAN_SVG_WIDTH, end, WD_PLAN_SVG_WIDTH, end, style);
     wd_svg_rect(&whole, (wd_svg_box){0, 0, WD_PLAN_SVG_WIDTH, end}, "page", "");
-    wd_page_say(&whole, "%s</svg>\n", text);
+    wd_text_builder_say(&whole, "%s</svg>\n", text);
     wd_free(text);
-    return wd_page_take(out, &whole);
+    return wd_text_builder_take(out, &whole);
 }
 
 wd_status wd_plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err)

@@ -111,8 +111,8 @@ static const char *kind_of(const wd_plan_item *item)
 
 /* ---- drawing ---- */
 
-static int draw_blocks(label *labels, wd_page *page, const column *c, double x, double bottom,
-                       double scale)
+static int draw_blocks(label *labels, wd_text_builder *builder, const column *c, double x,
+                       double bottom, double scale)
 {
     char text[96], style[64], bytes[32];
     int n = 0, thin = 0;
@@ -124,7 +124,7 @@ static int draw_blocks(label *labels, wd_page *page, const column *c, double x, 
         y -= height;
         snprintf(style, sizeof style, "item %s%s%s", kind_of(item), i % 2 ? " odd" : "",
                  item->phase == WD_PLAN_TRAINING || item->phase == WD_PLAN_PROGRAM ? "" : " then");
-        wd_svg_rect(page, (wd_svg_box){x, y, BAR, height}, style, name_of(text, item));
+        wd_svg_rect(builder, (wd_svg_box){x, y, BAR, height}, style, name_of(text, item));
         if (height >= 1 && n < NAMES_MAX - 1) {
             labels[n].wanted = y + height / 2;
             snprintf(labels[n++].text, sizeof labels->text, "%s", text);
@@ -150,8 +150,8 @@ static void sort_from_below(label *labels, int n)
         }
 }
 
-static void draw_column(wd_page *page, const wd_plan_table *t, const column *c, wd_svg_box box,
-                        size_t full)
+static void draw_column(wd_text_builder *builder, const wd_plan_table *t, const column *c,
+                        wd_svg_box box, size_t full)
 {
     char line[128], peak[32], budget[32];
     label labels[NAMES_MAX];
@@ -160,20 +160,20 @@ static void draw_column(wd_page *page, const wd_plan_table *t, const column *c, 
     snprintf(line, sizeof line, "%s: %s of %s", wd_place_name(t->plan->devices, c->place),
              wd_bytes_text(peak, sizeof peak, c->peak),
              wd_bytes_text(budget, sizeof budget, c->budget));
-    wd_svg_text(page, box.x, box.y - 10, "name", line);
-    wd_svg_rect(page, (wd_svg_box){box.x, limit, BAR, bottom - limit}, "room", "");
-    const int n = draw_blocks(labels, page, c, box.x, bottom, scale);
-    wd_svg_line(page, box.x - 5, limit, box.x + BAR + 5, limit, "budget");
+    wd_svg_text(builder, box.x, box.y - 10, "name", line);
+    wd_svg_rect(builder, (wd_svg_box){box.x, limit, BAR, bottom - limit}, "room", "");
+    const int n = draw_blocks(labels, builder, c, box.x, bottom, scale);
+    wd_svg_line(builder, box.x - 5, limit, box.x + BAR + 5, limit, "budget");
     sort_from_below(labels, n);
     move_apart(labels, n, box.y + 4, bottom);
     for (int i = 0; i < n; i++) {
-        wd_svg_line(page, box.x + BAR + 1, labels[i].wanted, box.x + BAR + 10, labels[i].y,
+        wd_svg_line(builder, box.x + BAR + 1, labels[i].wanted, box.x + BAR + 10, labels[i].y,
                     "leader");
-        wd_svg_text_within(page, box.x + BESIDE, labels[i].y + 3, NAME, labels[i].text);
+        wd_svg_text_within(builder, box.x + BESIDE, labels[i].y + 3, NAME, labels[i].text);
     }
 }
 
-double wd_plan_svg_memory(wd_page *page, const wd_plan_table *t, double y)
+double wd_plan_svg_memory(wd_text_builder *builder, const wd_plan_table *t, double y)
 {
     const wd_devices *d = t->plan->devices;
     const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
@@ -192,7 +192,7 @@ double wd_plan_svg_memory(wd_page *page, const wd_plan_table *t, double y)
         const wd_svg_box box = {WD_PLAN_SVG_MARGIN + PITCH * (drawn % PER_ROW),
                                 y + HEAD + (HEAD + HEIGHT + FOOT) * (drawn / PER_ROW), BAR, HEIGHT};
         const size_t own = c.bytes > c.budget ? c.bytes : c.budget;
-        draw_column(page, t, &c, box, place == WD_PLAN_HOST ? own : full);
+        draw_column(builder, t, &c, box, place == WD_PLAN_HOST ? own : full);
         drawn++;
     }
     return y + (HEAD + HEIGHT + FOOT) * ((drawn + PER_ROW - 1) / PER_ROW);

@@ -51,7 +51,7 @@ static const char *count_text(char out[NUMBER], double count)
 }
 
 /* ", 21 GiB of sim:0", or of the fullest of several devices; nothing without devices. */
-static void say_device_memory(wd_page *p, const wd_plan_table *t)
+static void say_device_memory(wd_text_builder *p, const wd_plan_table *t)
 {
     char text[32];
     size_t most = 0;
@@ -67,66 +67,70 @@ static void say_device_memory(wd_page *p, const wd_plan_table *t)
     if (!pools) return;
     wd_bytes_text(text, sizeof text, most);
     if (pools > 1)
-        wd_page_say(p, ", %s of the fullest device (%s)", text, name);
+        wd_text_builder_say(p, ", %s of the fullest device (%s)", text, name);
     else
-        wd_page_say(p, ", %s of %s", text, name);
+        wd_text_builder_say(p, ", %s of %s", text, name);
 }
 
 /* The time, or the time of 1000 steps if the number of steps is not known. */
-static void say_time(wd_page *p, const wd_plan_table *t, const wd_run_length *length)
+static void say_time(wd_text_builder *p, const wd_plan_table *t, const wd_run_length *length)
 {
     char time[WD_DURATION_TEXT];
     if (length->steps)
-        wd_page_say(p, "%s", wd_duration_text(time, length->seconds));
+        wd_text_builder_say(p, "%s", wd_duration_text(time, length->seconds));
     else
-        wd_page_say(p, "%s for each 1000 steps",
-                    wd_duration_text(time, 1000 * t->shown->step_seconds));
+        wd_text_builder_say(p, "%s for each 1000 steps",
+                            wd_duration_text(time, 1000 * t->shown->step_seconds));
 }
 
-static void say_few(wd_page *p, const wd_plan_table *t, const wd_run_length *length)
+static void say_few(wd_text_builder *p, const wd_plan_table *t, const wd_run_length *length)
 {
     char samples[NUMBER];
     if (!length->steps || length->samples >= FEW_SAMPLES) return;
-    wd_page_say(p,
-                "%" PRId64 " steps of %.0f are %s samples, which are few to learn from: the run of "
-                "docs/a14b.md has\n160,000. More --num_steps, --batch_size or "
-                "--gradient_accumulation_steps make more.\n",
-                length->steps, t->plan->step_samples, count_text(samples, length->samples));
+    wd_text_builder_say(p,
+                        "%" PRId64
+                        " steps of %.0f are %s samples, which are few to learn from: the run of "
+                        "docs/a14b.md has\n160,000. More --num_steps, --batch_size or "
+                        "--gradient_accumulation_steps make more.\n",
+                        length->steps, t->plan->step_samples, count_text(samples, length->samples));
 }
 
-static void say_command(wd_page *p, const wd_plan_table *t)
+static void say_command(wd_text_builder *p, const wd_plan_table *t)
 {
     char command[COMMAND_MAX];
     const wd_train_options *o = &t->setup->given;
     const bool simulated = t->plan->devices->list.device[0].type == WD_DEVICE_SIM;
     wd_train_command(command, sizeof command, o);
-    wd_page_say(p, "run%s%s:\n  %s\n", simulated ? " on such a machine" : "",
-                o->distributed ? ", started by mpirun or srun (docs/ranks.md)" : "", command);
+    wd_text_builder_say(p, "run%s%s:\n  %s\n", simulated ? " on such a machine" : "",
+                        o->distributed ? ", started by mpirun or srun (docs/ranks.md)" : "",
+                        command);
 }
 
-void wd_plan_verdict_say(wd_page *p, const wd_plan_table *t)
+void wd_plan_verdict_say(wd_text_builder *p, const wd_plan_table *t)
 {
     char bytes[32], samples[NUMBER], text[WD_RUN_LENGTH_TEXT];
     const char *strategy = wd_strategy_name(t->shown->strategy);
     const wd_run_length length = wd_run_length_of(t->plan, t->setup, t->shown);
-    wd_page_say(p, "\n");
+    wd_text_builder_say(p, "\n");
     if (!t->fits) {
-        wd_page_say(p, "does not fit%s%s\n", t->best->fits ? " under " : ", whatever the strategy",
-                    t->best->fits ? strategy : "");
+        wd_text_builder_say(p, "does not fit%s%s\n",
+                            t->best->fits ? " under " : ", whatever the strategy",
+                            t->best->fits ? strategy : "");
         return;
     }
     if (t->lacks_disk) {
-        wd_page_say(p, "fits into memory under %s, but not on the disk\n", strategy);
+        wd_text_builder_say(p, "fits into memory under %s, but not on the disk\n", strategy);
         return;
     }
-    wd_page_say(p, "fits under %s: ", strategy);
+    wd_text_builder_say(p, "fits under %s: ", strategy);
     say_time(p, t, &length);
-    wd_page_say(p, ", %s of host memory",
-                wd_bytes_text(bytes, sizeof bytes,
-                              wd_placed_host_peak(&t->shown->bytes, &t->plan->input.cluster)));
+    wd_text_builder_say(
+        p, ", %s of host memory",
+        wd_bytes_text(bytes, sizeof bytes,
+                      wd_placed_host_peak(&t->shown->bytes, &t->plan->input.cluster)));
     say_device_memory(p, t);
-    if (length.steps) wd_page_say(p, ", %s samples", count_text(samples, length.samples));
-    wd_page_say(p, "\n%s\n", wd_run_length_text(text, t->plan, t->setup, t->shown));
+    if (length.steps) wd_text_builder_say(p, ", %s samples", count_text(samples, length.samples));
+    wd_text_builder_say(p, "\n%s\n", wd_run_length_text(text, t->plan, t->setup, t->shown));
     say_few(p, t, &length);
     say_command(p, t);
 }

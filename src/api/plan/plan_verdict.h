@@ -2,8 +2,8 @@
 #ifndef WD_API_PLAN_PLAN_VERDICT_H
 #define WD_API_PLAN_PLAN_VERDICT_H
 
-#include "api/plan/plan_text.h"
-#include "core/page.h"
+#include "api/plan/plan_print.h"
+#include "core/text_builder.h"
 #include "wandistiller.h"
 
 /* Sets in *out the options of `train` for the run that `options` plan: a published model's Hub id
@@ -14,7 +14,7 @@ void wd_plan_command_options(wd_train_options *out, const wd_plan_options *optio
                              const wd_device_list *devices);
 
 /* Prints the verdict of the strategy that the table shows. */
-void wd_plan_verdict_say(wd_page *page, const wd_plan_table *table);
+void wd_plan_verdict_say(wd_text_builder *builder, const wd_plan_table *table);
 
 /* The same as JSON: strategy, fits, steps and samples (null: not known), seconds, command (null: it
  * does not fit). */

@@ -118,7 +118,7 @@ static void settle(wd_train_plan *plan, const wd_train_plan *without)
         plan->sheets = without->chosen.fits ? WD_SHEETS_TOO_LARGE : WD_SHEETS_ASKED;
     } else {
         plan->sheets_share = slower * (1 + plan->sheets_share) - 1;
-        plan->sheets = plan->sheets_share < SHARE_MAX ? WD_SHEETS_CHEAP : WD_SHEETS_DEAR;
+        plan->sheets = plan->sheets_share < SHARE_MAX ? WD_SHEETS_CHEAP : WD_SHEETS_TOO_SLOW;
     }
 }
 
@@ -189,7 +189,7 @@ const char *wd_sheets_text(char out[WD_SHEETS_TEXT], const wd_train_plan *plan,
     *out = 0;
     if (setup->trainer.samples.count) return drawn_text(out, plan, setup);
     switch (plan->sheets) {
-    case WD_SHEETS_DEAR:
+    case WD_SHEETS_TOO_SLOW:
         snprintf(out, WD_SHEETS_TEXT,
                  "no sample sheets: one would take %s of the time %s; --save_samples true draws "
                  "them",

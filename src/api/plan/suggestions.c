@@ -8,7 +8,7 @@
 
 #include "api/options/teacher_choice.h"
 #include "api/options/train_command.h"
-#include "api/plan/text_plan.h"
+#include "api/plan/encoding_plan.h"
 #include "core/log.h"
 #include "core/memory.h"
 
@@ -188,7 +188,7 @@ static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
     *out = *plan;
     out->map = wd_teacher_map_none(usual);
     out->text = (wd_memory_plan){0};
-    return wd_text_plan_encoding(&out->text, setup, plan->devices, usual, NULL);
+    return wd_encoding_plan_memory(&out->text, setup, plan->devices, usual, NULL);
 }
 
 /* Logs up to SUGGESTIONS_MAX ways, the fastest first, of those with the fewest changes (with the

@@ -23,60 +23,63 @@ static number short_number(double v)
 
 #define NUMBER(v) short_number(v).text
 
-static void say_escaped(wd_page *page, const char *text)
+static void say_escaped(wd_text_builder *builder, const char *text)
 {
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
         if (c == '&')
-            wd_page_say(page, "&amp;");
+            wd_text_builder_say(builder, "&amp;");
         else if (c == '<')
-            wd_page_say(page, "&lt;");
+            wd_text_builder_say(builder, "&lt;");
         else if (c == '>')
-            wd_page_say(page, "&gt;");
+            wd_text_builder_say(builder, "&gt;");
         else
-            wd_page_say(page, "%c", c < ' ' ? '?' : c);
+            wd_text_builder_say(builder, "%c", c < ' ' ? '?' : c);
     }
 }
 
-void wd_svg_rect(wd_page *page, wd_svg_box box, const char *style, const char *title)
+void wd_svg_rect(wd_text_builder *builder, wd_svg_box box, const char *style, const char *title)
 {
-    wd_page_say(page, "<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"", style,
-                NUMBER(box.x), NUMBER(box.y), NUMBER(box.width), NUMBER(box.height));
+    wd_text_builder_say(builder, "<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"",
+                        style, NUMBER(box.x), NUMBER(box.y), NUMBER(box.width), NUMBER(box.height));
     if (!*title) {
-        wd_page_say(page, "/>\n");
+        wd_text_builder_say(builder, "/>\n");
         return;
     }
-    wd_page_say(page, "><title>");
-    say_escaped(page, title);
-    wd_page_say(page, "</title></rect>\n");
+    wd_text_builder_say(builder, "><title>");
+    say_escaped(builder, title);
+    wd_text_builder_say(builder, "</title></rect>\n");
 }
 
-static void say_text(wd_page *page, double x, double y, double width, const char *style,
+static void say_text(wd_text_builder *builder, double x, double y, double width, const char *style,
                      const char *text)
 {
-    wd_page_say(page, "<text");
-    if (*style) wd_page_say(page, " class=\"%s\"", style);
-    wd_page_say(page, " x=\"%s\" y=\"%s\"", NUMBER(x), NUMBER(y));
+    wd_text_builder_say(builder, "<text");
+    if (*style) wd_text_builder_say(builder, " class=\"%s\"", style);
+    wd_text_builder_say(builder, " x=\"%s\" y=\"%s\"", NUMBER(x), NUMBER(y));
     if (width > 0)
-        wd_page_say(page, " textLength=\"%s\" lengthAdjust=\"spacingAndGlyphs\"", NUMBER(width));
-    wd_page_say(page, ">");
-    say_escaped(page, text);
-    wd_page_say(page, "</text>\n");
+        wd_text_builder_say(builder, " textLength=\"%s\" lengthAdjust=\"spacingAndGlyphs\"",
+                            NUMBER(width));
+    wd_text_builder_say(builder, ">");
+    say_escaped(builder, text);
+    wd_text_builder_say(builder, "</text>\n");
 }
 
-void wd_svg_text(wd_page *page, double x, double y, const char *style, const char *text)
+void wd_svg_text(wd_text_builder *builder, double x, double y, const char *style, const char *text)
 {
-    say_text(page, x, y, 0, style, text);
+    say_text(builder, x, y, 0, style, text);
 }
 
-void wd_svg_text_within(wd_page *page, double x, double y, double width, const char *text)
+void wd_svg_text_within(wd_text_builder *builder, double x, double y, double width,
+                        const char *text)
 {
     const bool fits = LETTER * (double)strlen(text) <= width;
-    say_text(page, x, y, fits ? 0 : width, "small", text);
+    say_text(builder, x, y, fits ? 0 : width, "small", text);
 }
 
-void wd_svg_line(wd_page *page, double x0, double y0, double x1, double y1, const char *style)
+void wd_svg_line(wd_text_builder *builder, double x0, double y0, double x1, double y1,
+                 const char *style)
 {
-    wd_page_say(page, "<path class=\"%s\" d=\"M%s %sL%s %s\"/>\n", style, NUMBER(x0), NUMBER(y0),
-                NUMBER(x1), NUMBER(y1));
+    wd_text_builder_say(builder, "<path class=\"%s\" d=\"M%s %sL%s %s\"/>\n", style, NUMBER(x0),
+                        NUMBER(y0), NUMBER(x1), NUMBER(y1));
 }

@@ -9,7 +9,7 @@
 typedef struct wd_teacher_map {
     bool given;
     wd_placement placement; /* of the experts; only if given */
-    int text_encoder, vae;  /* device numbers; without a map wd_text_plan chooses the first, and
+    int text_encoder, vae;  /* device numbers; without a map wd_encoding_plan chooses the first, and
                              * `vae` is the student's: see wd_train_plan_decoder */
     int usual_text_encoder; /* where it is without a map */
 } wd_teacher_map;

@@ -25,7 +25,7 @@ wd_status wd_train_gather(void **all, const void *mine, size_t bytes, wd_comm *c
 {
     WD_TRY(wd_alloc(all, (size_t)comm->ranks, bytes, "what ranks have", err));
     memcpy((char *)*all + (size_t)comm->rank * bytes, mine, bytes);
-    wd_comm_tell(comm, *all, bytes);
+    wd_comm_allgather_small(comm, *all, bytes);
     return WD_OK;
 }
 

@@ -98,8 +98,8 @@ static void fill_gradients(wd_planner_input *in, const wd_machine_options *m)
 
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
-    const wd_machine_options dearest = wd_machine_of_dearest_phase(&s->trainer.machine);
-    const wd_machine_options *m = &dearest;
+    const wd_machine_options busiest = wd_machine_in_phase_of_most_targets(&s->trainer.machine);
+    const wd_machine_options *m = &busiest;
     const wd_memory_plan *without_teacher = p->without_teacher;
     wd_planner_input *in = &p->input;
     in->need = wd_sweep_plan_need;
@@ -171,8 +171,8 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
         return wd_fail(err, WD_DOES_NOT_FIT, "the student alone needs more memory than there is");
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
-    const wd_machine_options dearest = wd_machine_of_dearest_phase(m);
-    WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &dearest.trajectory,
+    const wd_machine_options busiest = wd_machine_in_phase_of_most_targets(m);
+    WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &busiest.trajectory,
                                  p->input.sweep.boundary_timestep, err));
     p->input.expert = p->expert;
     if (p->map.given) p->input.custom = &p->map.placement;

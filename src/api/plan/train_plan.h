@@ -17,7 +17,7 @@
 typedef enum wd_sheets {
     WD_SHEETS_ASKED,     /* --save_samples decides; or nothing fits with or without them */
     WD_SHEETS_CHEAP,     /* drawn, since they take little time */
-    WD_SHEETS_DEAR,      /* not drawn, since they would take much time */
+    WD_SHEETS_TOO_SLOW,  /* not drawn, since they would take much time */
     WD_SHEETS_TOO_LARGE, /* not drawn, since the run would not fit into memory */
     WD_SHEETS_UNKNOWN,   /* not drawn, since the length of the run is not known */
     WD_SHEETS_UNPLANNED  /* not planned, since a preset has no VAE */

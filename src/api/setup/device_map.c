@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/append.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
 /* Cells of a transformer: the modules of the embedding, the blocks, the modules of the head. */
 static const char *const embedding[] = {"patch_embedding", "condition_embedder", "rope"};
@@ -217,8 +217,8 @@ static void read_level(reader *r, const char *prefix, const json_t *level)
         char key[KEY_MAX];
         bool joined = *prefix && *name;
         int n = snprintf(key, sizeof key, "%s%s%s", prefix, joined ? "." : "", name);
-        if (n >= (int)sizeof key || wd_plain_bytes(key, (size_t)n, KEY_MAX) < n)
-            list(r->unknown, "\"%.*s...\"", WD_PLAIN(key, 40));
+        if (n >= (int)sizeof key || wd_terminal_safe_bytes(key, (size_t)n, KEY_MAX) < n)
+            list(r->unknown, "\"%.*s...\"", WD_TERMINAL_SAFE(key, 40));
         else if (json_is_object(value))
             read_level(r, key, value);
         else

@@ -5,7 +5,7 @@
 
 #include "api/setup/rate_cache.h"
 #include "core/log.h"
-#include "dev/beside.h"
+#include "dev/library_memory.h"
 
 static wd_status settle(wd_device *device, wd_rate_cache *cache, wd_err *err)
 {

@@ -1,5 +1,5 @@
-/* What libraries take of GPUs' memory beside the pools (dev/beside.h): known from an earlier run,
- * or measured now, and reserved, so that what a plan counts on is there. */
+/* What libraries take of GPUs' memory beside the pools (dev/library_memory.h): known from an
+ * earlier run, or measured now, and reserved, so that what a plan counts on is there. */
 #ifndef WD_API_SETUP_DEVICE_MEMORY_H
 #define WD_API_SETUP_DEVICE_MEMORY_H
 

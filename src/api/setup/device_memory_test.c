@@ -5,7 +5,7 @@
 #include "api/setup/device_memory.h"
 
 #include "api/setup/rate_cache.h"
-#include "dev/beside.h"
+#include "dev/library_memory.h"
 #include "dev/ops.h"
 #include "testing.h"
 

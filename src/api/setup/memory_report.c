@@ -164,7 +164,7 @@ wd_status wd_memory_report_ranks(wd_comm *comm, const wd_memory_plan *plan,
     if (comm->ranks == 1) return WD_OK;
     WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, sizeof *all, "what ranks say", err));
     describe(&all[comm->rank], plan, devices, host_bytes);
-    wd_comm_tell(comm, all, sizeof *all);
+    wd_comm_allgather_small(comm, all, sizeof *all);
     for (int r = 0; r < comm->ranks; r++) {
         char *rest, *line = strtok_r(all[r].text, "\n", &rest);
         for (; line; line = strtok_r(NULL, "\n", &rest))

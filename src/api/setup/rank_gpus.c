@@ -7,7 +7,7 @@
 #include "api/setup/rate_cache.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "dev/beside.h"
+#include "dev/library_memory.h"
 #include "job/launch/rank_peers.h"
 
 /* ---- that they are of one kind ---- */
@@ -56,7 +56,7 @@ wd_status wd_rank_gpus_compare(const wd_devices *devices, wd_comm *comm,
     char text[3 * WD_KERNELS_TEXT];
     WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, sizeof *all, "kinds of devices", err));
     list_kinds(&all[comm->rank], devices);
-    wd_comm_tell(comm, all, sizeof *all);
+    wd_comm_allgather_small(comm, all, sizeof *all);
     const bool different = differ(text, sizeof text, all, comm->ranks);
     wd_free(all);
     if (!different) return WD_OK;

@@ -106,7 +106,7 @@ static wd_status exchange_by_comm(void *context, wd_watch_address *all, wd_err *
     const start *s = context;
     (void)err;
     expect_watches(s);
-    wd_comm_tell(s->comm, all, sizeof *all);
+    wd_comm_allgather_small(s->comm, all, sizeof *all);
     return WD_OK;
 }
 
@@ -268,7 +268,7 @@ int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted)
     memset(all, 0, sizeof all);
     all[comm->rank].host = comm->host;
     sched_getaffinity(0, sizeof all->set, &all[comm->rank].set);
-    wd_comm_tell(comm, all, sizeof *all);
+    wd_comm_allgather_small(comm, all, sizeof *all);
     return is_said(wanted) ? wanted : share_cores(comm, all);
 }
 
@@ -279,7 +279,7 @@ wd_status wd_ranks_kernels(wd_comm *comm, wd_err *err)
     char kernels[WD_KERNELS_TEXT];
     int all[comm->ranks], least, most;
     WD_TRY(wd_device_kernel_set(&all[comm->rank], err));
-    wd_comm_tell(comm, all, sizeof *all);
+    wd_comm_allgather_small(comm, all, sizeof *all);
     least = most = all[0];
     for (int r = 1; r < comm->ranks; r++) {
         if (all[r] < least) least = all[r];

@@ -40,8 +40,8 @@ typedef struct wd_train_setup {
     char teacher_key[WD_SAFETENSORS_KEY_MAX];      /* of its experts' weights; "": not known yet */
     char text_encoder_key[WD_SAFETENSORS_KEY_MAX]; /* the caller computes it */
     char text_kernels[WD_KERNELS_TEXT]; /* of the device that encodes the prompts; "": a processor;
-                                         * wd_text_plan finds it */
-    wd_trainer_options trainer; /* without the number of text rows, which wd_text_plan sets */
+                                         * wd_encoding_plan finds it */
+    wd_trainer_options trainer; /* without the number of text rows, which wd_encoding_plan sets */
 } wd_train_setup;
 
 /* Computes teacher_key, one for all experts, if it is not known: it reads some pages of the

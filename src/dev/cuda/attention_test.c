@@ -8,7 +8,7 @@
 #include "core/log.h"
 #include "dev/cuda/attention_way.h"
 #include "kernels/kernels_check.h"
-#include "standin/at_once.h"
+#include "standin/immediate_gpu.h"
 
 /* P and ds are rounded to bf16 on the way, as the CPU's large way does. */
 static const tolerance forward_tolerance = {6e-3, 1e-4};

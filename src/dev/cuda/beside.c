@@ -1,6 +1,7 @@
-/* What libraries take of a GPU's memory when they first compute (dev/beside.h): they are made to,
- * in the shapes of a small transformer and of the VAE, and the driver is asked before and after. */
-#include "dev/beside.h"
+/* What libraries take of a GPU's memory when they first compute (dev/library_memory.h): they are
+ * made to, in the shapes of a small transformer and of the VAE, and the driver is asked before and
+ * after. */
+#include "dev/library_memory.h"
 
 #include "core/checked.h"
 #include "dev/cuda/beside_work.h"

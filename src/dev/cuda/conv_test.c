@@ -6,7 +6,7 @@
 #include "core/log.h"
 #include "dev/cuda/conv_graph.h"
 #include "kernels/kernels_check.h"
-#include "standin/at_once.h"
+#include "standin/immediate_gpu.h"
 
 /* fp32: rounded once more when the bias is added. */
 static const tolerance conv_tolerance = {1e-6, 1e-6};

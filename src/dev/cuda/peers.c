@@ -18,8 +18,8 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/thread.h"
-#include "dev/beside.h"
 #include "dev/cuda/peers_impl.h"
+#include "dev/library_memory.h"
 
 static const double open_usual_s = 120, close_s = 10, look_s = 0.2;
 

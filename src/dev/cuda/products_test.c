@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "dev/cuda/products_impl.h"
 #include "kernels/matrix_check.h"
-#include "standin/at_once.h"
+#include "standin/immediate_gpu.h"
 
 static wd_cuda_products *open_products(void)
 {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "wandistiller_status.h"
 
 enum { FILES_MAX = 16384 };
@@ -48,7 +48,7 @@ bool wd_mapped_file_at(char *out, size_t out_bytes, const void *address)
         const size_t length = strlen(path), n = length < out_bytes ? length : out_bytes - 1;
         memcpy(out, path, n);
         out[n] = '\0';
-        wd_make_plain(out);
+        wd_make_terminal_safe(out);
         return true;
     }
     return false;

@@ -11,8 +11,8 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
-#include "core/plain.h"
 #include "core/require.h"
+#include "core/terminal_safe.h"
 #include "core/unicode.h"
 #include "io/json/json_memory.h"
 #include "io/tensors/gguf_cursor.h"
@@ -259,7 +259,7 @@ static wd_status take_name(char **next, wd_gguf_text text, const char *path, wd_
     memcpy(*next, text.at, bytes);
     (*next)[bytes] = 0;
     if (!bytes || wd_utf8_check(*next, bytes) >= 0 ||
-        (size_t)wd_plain_bytes(*next, bytes, NAME_BYTES_MAX) < bytes)
+        (size_t)wd_terminal_safe_bytes(*next, bytes, NAME_BYTES_MAX) < bytes)
         return wd_fail(err, WD_BAD_FORMAT,
                        "%s: a tensor's name is empty, longer than %d bytes, has a control "
                        "character, or is not UTF-8",

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
 enum { KEY_BYTES_MAX = 65535, COUNT_MAX = 65536 };
 
@@ -115,7 +115,7 @@ wd_status wd_gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *c, 
 
 int wd_gguf_shown_bytes(wd_gguf_text text)
 {
-    return wd_plain_bytes(text.at, text.bytes, 200);
+    return wd_terminal_safe_bytes(text.at, text.bytes, 200);
 }
 
 bool wd_gguf_is_key(const wd_gguf_value *value, const char *key)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "io/tensors/gguf.h"
 #include "io/tensors/gguf_cursor.h"
 #include "io/tensors/safetensors_impl.h"
@@ -219,7 +219,7 @@ wd_status wd_gguf_spiece(char **out, size_t *bytes, const wd_safetensors *set, w
                        "%s: its metadata have %s%.*s%s, expected a tokenizer of the kind \"t5\"; "
                        "give spiece.model of google/umt5-xxl as --tokenizer",
                        s.path, kind ? "a tokenizer of the kind \"" : "no tokenizer",
-                       kind ? wd_plain_bytes(kind, strlen(kind), 60) : 0, kind ? kind : "",
+                       kind ? wd_terminal_safe_bytes(kind, strlen(kind), 60) : 0, kind ? kind : "",
                        kind ? "\"" : "");
     WD_TRY(read_values(&s, file, err));
     WD_TRY(check_values(&s, err));

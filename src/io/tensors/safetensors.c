@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "core/memory.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "core/text.h"
 #include "io/file/file.h"
 #include "io/file/hub.h"
@@ -84,7 +84,7 @@ static wd_status list_shards(const char ***names, int64_t *count, json_t *weight
         const char *wrong = NULL;
         if (!shard)
             wrong = "is not a string";
-        else if (wd_plain_bytes(shard, strlen(shard), INT_MAX) < (int)strlen(shard))
+        else if (wd_terminal_safe_bytes(shard, strlen(shard), INT_MAX) < (int)strlen(shard))
             wrong = "has a control character";
         else if (strchr(shard, '/') || !strcmp(shard, ".."))
             wrong = "is not a plain file name";
@@ -93,8 +93,8 @@ static wd_status list_shards(const char ***names, int64_t *count, json_t *weight
         if (wrong) {
             wd_free(block);
             return wd_fail(err, WD_BAD_FORMAT, "%s: shard \"%.*s\" of tensor \"%.*s\" %s",
-                           index_path, WD_PLAIN(shard ? shard : "?", 200), WD_PLAIN(tensor, 200),
-                           wrong);
+                           index_path, WD_TERMINAL_SAFE(shard ? shard : "?", 200),
+                           WD_TERMINAL_SAFE(tensor, 200), wrong);
         }
         list[n++] = shard;
     }
@@ -119,11 +119,11 @@ static wd_status check_weight_map(const wd_safetensors *set, json_t *weight_map,
         const char *shard = json_string_value(value);
         if (!entry)
             return wd_fail(err, WD_NOT_FOUND, "%s: tensor \"%.*s\" is missing in shard \"%.*s\"",
-                           index_path, WD_PLAIN(tensor, 200), WD_PLAIN(shard, 200));
+                           index_path, WD_TERMINAL_SAFE(tensor, 200), WD_TERMINAL_SAFE(shard, 200));
         if (strcmp(wd_path_name(entry->file), shard))
             return wd_fail(err, WD_BAD_FORMAT,
                            "%s: tensor \"%s\" is said to be in \"%.*s\", but is in %s", index_path,
-                           entry->name, WD_PLAIN(shard, 200), entry->file);
+                           entry->name, WD_TERMINAL_SAFE(shard, 200), entry->file);
     }
     return WD_OK;
 }
@@ -150,7 +150,7 @@ static wd_status open_index(wd_safetensors *set, const char *path, wd_err *err)
         WD_TRY_OUT(wd_path_beside(shard_path, path, shards[i], err));
         status = wd_safetensors_file_open(&set->file[i], shard_path, err);
         if (status == WD_NOT_FOUND)
-            wd_fail_in(err, "%s: shard %.*s is missing", path, WD_PLAIN(shards[i], 200));
+            wd_fail_in(err, "%s: shard %.*s is missing", path, WD_TERMINAL_SAFE(shards[i], 200));
         if (status != WD_OK) goto out;
         set->files++;
     }

@@ -18,7 +18,7 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "io/file/hub.h"
 #include "io/file/mapped.h"
 #include "io/json/json.h"
@@ -125,7 +125,7 @@ static wd_status take_metadata(wd_safetensors_file *file, json_t *metadata, wd_e
     {
         if (!json_is_string(value))
             return wd_fail(err, WD_BAD_FORMAT, "%s: __metadata__ \"%.*s\" is not a string",
-                           file->path, WD_PLAIN(key, 100));
+                           file->path, WD_TERMINAL_SAFE(key, 100));
     }
     file->metadata = json_incref(metadata);
     return WD_OK;
@@ -153,7 +153,7 @@ static wd_status read_dtype(wd_dtype *out, const char *name, const json_t *json,
                            path, name, text, in ? ", as weights quantised to " : "", in ? in : "");
     }
     return wd_fail(err, WD_BAD_FORMAT, "%s: tensor \"%s\" has unknown dtype \"%.*s\"", path, name,
-                   WD_PLAIN(text, 40));
+                   WD_TERMINAL_SAFE(text, 40));
 }
 
 /* Reads the shape, and computes the bytes of the tensor. The product without extents of 0 is
@@ -290,7 +290,7 @@ static wd_status read_entries(wd_safetensors_file *file, const json_t *header, s
         }
         wd_safetensors_entry *entry = &file->entry[file->count];
         size_t bytes = strlen(name) + 1;
-        const size_t plain = (size_t)wd_plain_bytes(name, bytes - 1, INT_MAX);
+        const size_t plain = (size_t)wd_terminal_safe_bytes(name, bytes - 1, INT_MAX);
         if (plain + 1 < bytes)
             return wd_fail(err, WD_BAD_FORMAT,
                            "%s: the name of a tensor has a control character after \"%.*s\"",

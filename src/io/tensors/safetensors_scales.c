@@ -11,7 +11,7 @@
 
 #include "core/dtype.h"
 #include "core/memory.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "io/json/json.h"
 #include "io/tensors/safetensors_impl.h"
 
@@ -89,7 +89,7 @@ static wd_status check_format(const json_t *mark, const char *file, const char *
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s: layer \"%s\" is quantised as \"%.*s\", which is not read; docs/models.md "
                    "lists the forms that are",
-                   file, layer, WD_PLAIN(format ? format : "?", 60));
+                   file, layer, WD_TERMINAL_SAFE(format ? format : "?", 60));
 }
 
 /* A tensor x.comfy_quant has the JSON of layer x as bytes. */
@@ -128,7 +128,7 @@ static wd_status check_metadata(bool *marked, const wd_safetensors_file *file, w
     json_object_foreach(layers, layer, value)
     {
         char plain[NAME_MAX_BYTES];
-        snprintf(plain, sizeof plain, "%.*s", WD_PLAIN(layer, NAME_MAX_BYTES - 1));
+        snprintf(plain, sizeof plain, "%.*s", WD_TERMINAL_SAFE(layer, NAME_MAX_BYTES - 1));
         if (status == WD_OK) status = check_format(value, file->path, plain, err);
         *marked = true;
     }

@@ -15,9 +15,9 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "core/plain.h"
 #include "core/require.h"
 #include "core/stop.h"
+#include "core/terminal_safe.h"
 #include "io/file/file.h"
 #include "io/json/json.h"
 #include "io/text/spiece.h"
@@ -52,7 +52,7 @@ static wd_status add_special(wd_tokenizer *t, const char *text, int64_t id, cons
         return wd_fail(err, WD_BAD_FORMAT,
                        "%s: special token \"%.*s\" with id %lld: expected 1 to %d bytes and an id "
                        "of 31 bits",
-                       where, WD_PLAIN(text, 40), (long long)id, SPECIAL_BYTES_MAX - 1);
+                       where, WD_TERMINAL_SAFE(text, 40), (long long)id, SPECIAL_BYTES_MAX - 1);
     for (int64_t i = 0; i < t->special_count; i++)
         if (!strcmp(t->specials[i].text, text)) return WD_OK;
     if (t->special_count == SPECIAL_MAX)
@@ -92,7 +92,7 @@ static wd_status read_decoder(wd_tokenizer *t, json_t *decoder, const char *wher
         if (*end || end == key || !text)
             return wd_fail(err, WD_BAD_FORMAT,
                            "%s: \"added_tokens_decoder\": expected ids with tokens, found \"%.*s\"",
-                           where, WD_PLAIN(key, 40));
+                           where, WD_TERMINAL_SAFE(key, 40));
         WD_TRY(add_special(t, text, id, where, err));
     }
     return WD_OK;
@@ -126,7 +126,7 @@ static wd_status read_role(int32_t *id, wd_tokenizer *t, const json_t *config, c
     if (*id < 0)
         return wd_fail(err, WD_MISMATCH,
                        "%s: \"%s\" is \"%.*s\", which is not in the vocabulary of spiece.model",
-                       where, key, WD_PLAIN(text, 80));
+                       where, key, WD_TERMINAL_SAFE(text, 80));
     return add_special(t, text, *id, where, err);
 }
 

@@ -117,7 +117,7 @@ void wd_comm_count(wd_comm *comm, wd_lane lane, int operations, int64_t bytes)
     comm->sent[lane] += bytes;
 }
 
-void wd_comm_tell(wd_comm *comm, void *all, size_t bytes)
+void wd_comm_allgather_small(wd_comm *comm, void *all, size_t bytes)
 {
     size_t at[comm->ranks + 1];
     for (int r = 0; r <= comm->ranks; r++) at[r] = (size_t)r * bytes;
@@ -128,7 +128,7 @@ void wd_comm_barrier(wd_comm *comm)
 {
     char byte[comm->ranks];
     byte[comm->rank] = 0;
-    wd_comm_tell(comm, byte, 1);
+    wd_comm_allgather_small(comm, byte, 1);
 }
 
 void wd_comm_close(wd_comm *comm)

@@ -154,7 +154,7 @@ void wd_comm_count(wd_comm *comm, wd_lane lane, int operations, int64_t bytes);
 
 /* Gives every rank the records of all: `all` is [ranks, bytes], of which the caller has filled in
  * its own record. All ranks call it. Uses WD_LANE_CONTROL; returns once all records are there. */
-void wd_comm_tell(wd_comm *comm, void *all, size_t bytes);
+void wd_comm_allgather_small(wd_comm *comm, void *all, size_t bytes);
 
 /* Waits until all ranks have called it. */
 void wd_comm_barrier(wd_comm *comm);

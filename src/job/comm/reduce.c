@@ -17,7 +17,7 @@ static int adds_of(const wd_reduce_options *o)
     return o->by_round ? 1 : tiers_of(o->comm);
 }
 
-double wd_reduce_left(const wd_reduce_options *o)
+double wd_reduce_unsent_share(const wd_reduce_options *o)
 {
     if (o->comm->peers) return 1;
     const int most = wd_reduce_most_in(adds_of(o) + tiers_of(o->comm));

@@ -56,7 +56,7 @@ void wd_reduce_close(wd_reduce *reduce);
 /* Of a round's elements, in parts of one, those of buckets that may still be on their way to be
  * exchanged when the last is posted: for the others wd_reduce_ready has waited by then. With peers
  * it waits for none. */
-double wd_reduce_left(const wd_reduce_options *options);
+double wd_reduce_unsent_share(const wd_reduce_options *options);
 
 const wd_pieces *wd_reduce_pieces(const wd_reduce *reduce);
 

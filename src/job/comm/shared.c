@@ -111,11 +111,11 @@ wd_status wd_shared_open(wd_shared **out, wd_comm *comm, size_t bytes, const cha
     if (shares && wd_alloc((void **)&s, 1, sizeof *s, "shared memory", err)) own->error = ENOMEM;
     if (s) s->bytes = bytes;
     if (s && !comm->host_rank) make(own, s);
-    wd_comm_tell(comm, all, sizeof *all);
+    wd_comm_allgather_small(comm, all, sizeof *all);
     wd_status status = check(all, comm, bytes, what, err);
     if (status == WD_OK) {
         if (s && comm->host_rank) own->error = join(s, first_of_host(all, comm));
-        wd_comm_tell(comm, all, sizeof *all);
+        wd_comm_allgather_small(comm, all, sizeof *all);
         status = check(all, comm, bytes, what, err);
     }
     if (own->fd >= 0) close(own->fd);

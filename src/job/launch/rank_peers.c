@@ -62,7 +62,7 @@ static wd_status can_be_peers(bool *out, char *why, wd_comm *comm, wd_device *de
     notice *all;
     WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, sizeof *all, "what ranks offer", err));
     write_notice(&all[comm->rank], comm, device);
-    wd_comm_tell(comm, all, sizeof *all);
+    wd_comm_allgather_small(comm, all, sizeof *all);
     find_what_is_in_the_way(why, all, comm->ranks);
     *out = all[0].may && !*why;
     wd_free(all);
@@ -77,7 +77,7 @@ static wd_status share_key(unsigned char *key, wd_comm *comm, wd_device *device,
     WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, WD_PEERS_KEY_BYTES, "keys", err));
     if (comm->rank == 0) status = wd_peers_make_key(all, device, err);
     if (status == WD_OK) {
-        wd_comm_tell(comm, all, WD_PEERS_KEY_BYTES);
+        wd_comm_allgather_small(comm, all, WD_PEERS_KEY_BYTES);
         memcpy(key, all, WD_PEERS_KEY_BYTES);
     }
     wd_free(all);

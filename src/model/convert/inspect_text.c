@@ -5,8 +5,8 @@
 
 #include "core/append.h"
 #include "core/memory.h"
-#include "core/plain.h"
-#include "core/page.h"
+#include "core/terminal_safe.h"
+#include "core/text_builder.h"
 #include "core/require.h"
 #include "core/tensor.h"
 #include "io/json/json.h"
@@ -52,39 +52,41 @@ static const char *sized(char out[32], int64_t bytes)
     return out;
 }
 
-static void say_dtypes(wd_page *p, const json_t *dtypes)
+static void say_dtypes(wd_text_builder *p, const json_t *dtypes)
 {
     const char *dtype, *comma = "";
     json_t *counts;
     json_object_foreach((json_t *)dtypes, dtype, counts)
     {
-        wd_page_say(p, "%s%" PRId64 " %s", comma, number(counts, "tensors"), dtype);
+        wd_text_builder_say(p, "%s%" PRId64 " %s", comma, number(counts, "tensors"), dtype);
         comma = ", ";
     }
 }
 
-static void say_components(wd_page *p, const json_t *components)
+static void say_components(wd_text_builder *p, const json_t *components)
 {
     const char *name;
     json_t *c;
     char a[32], b[32], d[32], e[32], f[32];
-    wd_page_say(p, "\n%-14s %-26s %7s %15s %9s %27s\n", "", "", "", "", "", "in memory");
-    wd_page_say(p, "%-14s %-26s %7s %15s %9s %9s %9s %9s  %s\n", "component", "class", "tensors",
-                "parameters", "on disk", "stored", "bfloat16", "float32", "dtypes");
+    wd_text_builder_say(p, "\n%-14s %-26s %7s %15s %9s %27s\n", "", "", "", "", "", "in memory");
+    wd_text_builder_say(p, "%-14s %-26s %7s %15s %9s %9s %9s %9s  %s\n", "component", "class",
+                        "tensors", "parameters", "on disk", "stored", "bfloat16", "float32",
+                        "dtypes");
     json_object_foreach((json_t *)components, name, c)
     {
         const json_t *memory = json_object_get(c, "bytes_in_memory");
         if (!memory) {
-            wd_page_say(p, "%-14s %s", name, text(c, "class"));
+            wd_text_builder_say(p, "%-14s %s", name, text(c, "class"));
         } else {
-            wd_page_say(p, "%-14s %-26s", name, text(c, "class"));
-            wd_page_say(p, " %7" PRId64 " %15s %9s %9s %9s %9s  ", number(c, "tensors"),
-                        grouped(a, number(c, "parameters")), sized(b, number(c, "bytes_on_disk")),
-                        sized(d, number(memory, "stored")), sized(e, number(memory, "bfloat16")),
-                        sized(f, number(memory, "float32")));
+            wd_text_builder_say(p, "%-14s %-26s", name, text(c, "class"));
+            wd_text_builder_say(
+                p, " %7" PRId64 " %15s %9s %9s %9s %9s  ", number(c, "tensors"),
+                grouped(a, number(c, "parameters")), sized(b, number(c, "bytes_on_disk")),
+                sized(d, number(memory, "stored")), sized(e, number(memory, "bfloat16")),
+                sized(f, number(memory, "float32")));
             say_dtypes(p, json_object_get(c, "dtypes"));
         }
-        wd_page_say(p, "\n");
+        wd_text_builder_say(p, "\n");
     }
 }
 
@@ -99,13 +101,13 @@ static bool same_stage(const json_t *a, const json_t *b)
 }
 
 /* Prints the table of stages; a run of equal stages is one line. */
-static void say_stages(wd_page *p, const char *component, const json_t *stages)
+static void say_stages(wd_text_builder *p, const char *component, const json_t *stages)
 {
     char name[96], a[32], b[32];
     size_t count = json_array_size(stages);
     if (!count) return;
     snprintf(name, sizeof name, "layers of %s", component);
-    wd_page_say(p, "\n%-26s %7s %15s %9s\n", name, "tensors", "parameters", "stored");
+    wd_text_builder_say(p, "\n%-26s %7s %15s %9s\n", name, "tensors", "parameters", "stored");
     for (size_t i = 0, last; i < count; i = last + 1) {
         const json_t *stage = json_array_get(stages, i);
         for (last = i; same_stage(stage, json_array_get(stages, last + 1)); last++) {
@@ -115,55 +117,58 @@ static void say_stages(wd_page *p, const char *component, const json_t *stages)
             snprintf(name, sizeof name, "%s to %s, each", own, end + strcspn(end, "0123456789"));
         else
             snprintf(name, sizeof name, "%s", own);
-        wd_page_say(p, "  %-24s %7" PRId64 " %15s %9s\n", name, number(stage, "tensors"),
-                    grouped(a, number(stage, "parameters")), sized(b, number(stage, "bytes")));
+        wd_text_builder_say(p, "  %-24s %7" PRId64 " %15s %9s\n", name, number(stage, "tensors"),
+                            grouped(a, number(stage, "parameters")),
+                            sized(b, number(stage, "bytes")));
     }
 }
 
 /* Prints keys and values of a configuration, several per line, without names of classes and
  * versions. */
-static void say_config(wd_page *p, const char *component, const json_t *config)
+static void say_config(wd_text_builder *p, const char *component, const json_t *config)
 {
     enum { COLUMNS = 96 };
     const char *key;
     json_t *value;
     char item[160], shown[96];
     size_t column = COLUMNS;
-    wd_page_say(p, "\n%s", component);
+    wd_text_builder_say(p, "\n%s", component);
     json_object_foreach((json_t *)config, key, value)
     {
         if (key[0] == '_' || json_is_object(value)) continue;
-        const size_t n = wd_append_text(item, sizeof item, 0, "%.*s %s", WD_PLAIN(key, 60),
+        const size_t n = wd_append_text(item, sizeof item, 0, "%.*s %s", WD_TERMINAL_SAFE(key, 60),
                                         wd_json_show(shown, sizeof shown, value));
         column += n + 2;
-        wd_page_say(p, "%s%s", column > COLUMNS ? "\n  " : ", ", item);
+        wd_text_builder_say(p, "%s%s", column > COLUMNS ? "\n  " : ", ", item);
         if (column > COLUMNS) column = 2 + n;
     }
-    wd_page_say(p, "\n");
+    wd_text_builder_say(p, "\n");
 }
 
-static void say_pipeline(wd_page *p, const json_t *tree)
+static void say_pipeline(wd_text_builder *p, const json_t *tree)
 {
     const json_t *boundary = json_object_get(tree, "boundary_ratio");
     char a[32], b[32];
-    wd_page_say(p, "%s parameters, %s of weights on disk\n", grouped(a, number(tree, "parameters")),
-                sized(b, number(tree, "bytes_on_disk")));
+    wd_text_builder_say(p, "%s parameters, %s of weights on disk\n",
+                        grouped(a, number(tree, "parameters")),
+                        sized(b, number(tree, "bytes_on_disk")));
     if (strcmp(text(tree, "kind"), "pipeline")) return;
     if (json_is_real(boundary)) {
         const json_t *scheduler = json_object_get(json_object_get(tree, "components"), "scheduler");
         int64_t steps = number(json_object_get(scheduler, "config"), "num_train_timesteps");
         double ratio = json_real_value(boundary);
-        wd_page_say(p, "experts: two; transformer for timesteps from %g up, transformer_2 below\n",
-                    ratio * (double)(steps ? steps : TIMESTEPS_DEFAULT));
+        wd_text_builder_say(
+            p, "experts: two; transformer for timesteps from %g up, transformer_2 below\n",
+            ratio * (double)(steps ? steps : TIMESTEPS_DEFAULT));
     } else {
-        wd_page_say(p, "experts: one\n");
+        wd_text_builder_say(p, "experts: one\n");
     }
-    wd_page_say(p, "prompts: up to %" PRId64 " tokens\n", number(tree, "prompt_tokens"));
-    wd_page_say(p,
-                "pictures: %" PRId64 "x%" PRId64
-                " (width x height) by default, both multiples of %" PRId64 "\n",
-                number(tree, "default_width"), number(tree, "default_height"),
-                number(tree, "size_multiple"));
+    wd_text_builder_say(p, "prompts: up to %" PRId64 " tokens\n", number(tree, "prompt_tokens"));
+    wd_text_builder_say(p,
+                        "pictures: %" PRId64 "x%" PRId64
+                        " (width x height) by default, both multiples of %" PRId64 "\n",
+                        number(tree, "default_width"), number(tree, "default_height"),
+                        number(tree, "size_multiple"));
 }
 
 static const char *shape_text(char *out, size_t out_bytes, const json_t *shape)
@@ -175,23 +180,24 @@ static const char *shape_text(char *out, size_t out_bytes, const json_t *shape)
     return wd_dims_text(out, out_bytes, dim, ndim);
 }
 
-static void say_tensors(wd_page *p, const json_t *tree)
+static void say_tensors(wd_text_builder *p, const json_t *tree)
 {
     const json_t *list = json_object_get(tree, "tensor_list"), *line;
     char a[32], b[32], shape[256];
     size_t i;
-    wd_page_say(p, "%" PRId64 " tensors, %s values, %s on disk: ", number(tree, "tensors"),
-                grouped(a, number(tree, "parameters")), sized(b, number(tree, "bytes_on_disk")));
+    wd_text_builder_say(p, "%" PRId64 " tensors, %s values, %s on disk: ", number(tree, "tensors"),
+                        grouped(a, number(tree, "parameters")),
+                        sized(b, number(tree, "bytes_on_disk")));
     say_dtypes(p, json_object_get(tree, "dtypes"));
-    wd_page_say(p, "\n\n");
+    wd_text_builder_say(p, "\n\n");
     json_array_foreach(list, i, line)
     {
         if (i == TENSORS_SHOWN_MAX) {
-            wd_page_say(p, "  ... and %zu more\n", json_array_size(list) - i);
+            wd_text_builder_say(p, "  ... and %zu more\n", json_array_size(list) - i);
             return;
         }
-        wd_page_say(p, "  %-48s %-5s %s\n", text(line, "name"), text(line, "dtype"),
-                    shape_text(shape, sizeof shape, json_object_get(line, "shape")));
+        wd_text_builder_say(p, "  %-48s %-5s %s\n", text(line, "name"), text(line, "dtype"),
+                            shape_text(shape, sizeof shape, json_object_get(line, "shape")));
     }
 }
 
@@ -205,18 +211,18 @@ static bool same_shape(const json_t *components)
 
 wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err)
 {
-    wd_page p = {.status = WD_OK, .err = err};
+    wd_text_builder p = {.status = WD_OK, .err = err};
     const json_t *components = json_object_get(tree, "components");
     const char *name;
     json_t *c;
-    wd_page_say(&p, "%s: %s", text(tree, "path"), text(tree, "kind"));
+    wd_text_builder_say(&p, "%s: %s", text(tree, "path"), text(tree, "kind"));
     if (text(tree, "naming")[0])
-        wd_page_say(&p, ", %s names%s%s", text(tree, "naming"),
-                    text(tree, "prefix")[0] ? " behind " : "", text(tree, "prefix"));
-    wd_page_say(&p, "\n");
+        wd_text_builder_say(&p, ", %s names%s%s", text(tree, "naming"),
+                            text(tree, "prefix")[0] ? " behind " : "", text(tree, "prefix"));
+    wd_text_builder_say(&p, "\n");
     if (json_object_get(tree, "parameters") && components) say_pipeline(&p, tree);
     json_object_foreach((json_t *)components, name, c) if (text(c, "loras")[0])
-        wd_page_say(&p, "%s with LoRAs: %s\n", name, text(c, "loras"));
+        wd_text_builder_say(&p, "%s with LoRAs: %s\n", name, text(c, "loras"));
     if (json_object_get(tree, "tensor_list")) say_tensors(&p, tree);
     if (components) say_components(&p, components);
     for (int configs = 0; configs < 2; configs++) {
@@ -229,5 +235,5 @@ wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err)
                 say_stages(&p, name, json_object_get(c, "stages"));
         }
     }
-    return wd_page_take(out, &p);
+    return wd_text_builder_take(out, &p);
 }

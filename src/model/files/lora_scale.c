@@ -14,7 +14,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "core/text.h"
 #include "io/json/json.h"
 
@@ -28,7 +28,8 @@ static wd_status bad_value(const wd_lora_scale_source *s, const char *key, const
 {
     char shown[SHOWN];
     return wd_fail(err, WD_BAD_FORMAT, "%s: \"%.*s\": expected %s, found %s", s->where,
-                   WD_PLAIN(key, SHOWN), expected, wd_json_show(shown, sizeof shown, value));
+                   WD_TERMINAL_SAFE(key, SHOWN), expected,
+                   wd_json_show(shown, sizeof shown, value));
 }
 
 /* ---- patterns ---- */
@@ -96,7 +97,7 @@ static wd_status take_patterns(json_t **out, const wd_lora_scale_source *s, cons
                 err, WD_UNSUPPORTED,
                 "%s: \"%s\" has the pattern \"%.*s\": of regular expressions only names, "
                 "or ends of names, with ^ before and $ behind them are read",
-                s->where, key, WD_PLAIN(pattern, SHOWN));
+                s->where, key, WD_TERMINAL_SAFE(pattern, SHOWN));
         if (!json_is_number(value) || !isfinite(json_number_value(value)))
             return bad_value(s, pattern, "a number", value, err);
     }
@@ -205,7 +206,8 @@ static wd_status refuse_setting(const wd_lora_scale_source *s, const char *key, 
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s: \"%.*s\" is %s: it may change what the LoRA does and is not implemented; "
                    "expected false, null or absent",
-                   s->where, WD_PLAIN(key, SHOWN), wd_json_show(shown, sizeof shown, value));
+                   s->where, WD_TERMINAL_SAFE(key, SHOWN),
+                   wd_json_show(shown, sizeof shown, value));
 }
 
 static wd_status take_setting(wd_lora_scale_source *s, const char *key, json_t *value, wd_err *err)
@@ -259,7 +261,7 @@ static wd_status take_settings(wd_lora_scale_source *s, json_t *config, wd_err *
                            "%s: \"%.*s\": the file has LoRAs of several components: expected one "
                            "of a transformer alone; write each into a file of its own, for "
                            "--teacher_lora and --teacher_lora_2",
-                           s->where, WD_PLAIN(key, SHOWN));
+                           s->where, WD_TERMINAL_SAFE(key, SHOWN));
     }
     if (isnan(s->alpha) && (!isnan(s->rank) || s->by_root || s->alphas))
         return wd_fail(err, WD_BAD_FORMAT,
@@ -350,7 +352,7 @@ static wd_status read_numbers(wd_lora_scales *l, const wd_safetensors *set, wd_e
     snprintf(s->where, sizeof s->where, "%s: metadata \"%s\"", l->file, key);
     if (!is_number(&s->alpha, alpha))
         return wd_fail(err, WD_BAD_FORMAT, "%s: expected a number, found \"%.*s\"", s->where,
-                       WD_PLAIN(alpha, SHOWN));
+                       WD_TERMINAL_SAFE(alpha, SHOWN));
     if (rank && !is_number(&s->rank, rank)) s->rank = NAN;
     return WD_OK;
 }
@@ -374,7 +376,7 @@ static wd_status read_kohya(wd_lora_scales *l, const wd_safetensors *set, wd_err
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: metadata \"ss_network_module\" is \"%.*s\", which makes no LoRA: "
                        "expected networks.lora, networks.lora_wan or the like",
-                       l->file, WD_PLAIN(module, SHOWN));
+                       l->file, WD_TERMINAL_SAFE(module, SHOWN));
     if (!alpha || (is_converted && !has_alphas)) return WD_OK;
     wd_lora_scale_source *s = begin(l);
     s->yields = true;
@@ -520,7 +522,7 @@ wd_status wd_lora_scales_check_used(const wd_lora_scales *l, wd_err *err)
                     err, WD_MISMATCH,
                     "%s: \"alpha_pattern\" has \"%.*s\", which is no module of the file, "
                     "nor the end of one",
-                    s->where, WD_PLAIN(pattern, SHOWN));
+                    s->where, WD_TERMINAL_SAFE(pattern, SHOWN));
         }
     }
     return WD_OK;

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/log.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "core/text.h"
 #include "io/file/file.h"
 #include "io/json/json.h"
@@ -94,7 +94,7 @@ static wd_status check_architecture(const wd_safetensors *set, const char *path,
     if (!said) return WD_OK;
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s: its general.architecture is \"%.*s\", expected %s for a %s", path,
-                   wd_plain_bytes(said, strlen(said), 60), said,
+                   wd_terminal_safe_bytes(said, strlen(said), 60), said,
                    component == WD_COMPONENT_TEXT_ENCODER ? "t5encoder, t5, umt5" : "wan",
                    wd_component_name(component));
 }

@@ -8,7 +8,7 @@
 
 #include "core/append.h"
 #include "core/log.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "io/file/hub.h"
 #include "io/json/json.h"
 #include "model/files/pipeline_card.h"
@@ -71,7 +71,7 @@ static wd_status read_listed(wd_pipeline *p, wd_component c, const json_t *index
         known = known || (components[c].classes[i] && !strcmp(text, components[c].classes[i]));
     if (!known)
         return wd_fail(err, WD_UNSUPPORTED, "%s: \"%s\": expected %s, found %.*s%s", where,
-                       components[c].folder, components[c].classes[0], WD_PLAIN(text, 60),
+                       components[c].folder, components[c].classes[0], WD_TERMINAL_SAFE(text, 60),
                        wd_config_class_hint(text));
     snprintf(p->class_name[c], sizeof p->class_name[c], "%s", text);
     p->listed[c] = true;
@@ -90,7 +90,7 @@ static wd_status read_index(wd_pipeline *p, const char *where, wd_err *err)
     if (strcmp(name, "WanPipeline")) {
         status = wd_fail(err, WD_UNSUPPORTED,
                          "%s: expected a WanPipeline (text to video), found a %.*s%s", where,
-                         WD_PLAIN(name, 60), wd_config_class_hint(name));
+                         WD_TERMINAL_SAFE(name, 60), wd_config_class_hint(name));
         goto out;
     }
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
@@ -98,7 +98,7 @@ static wd_status read_index(wd_pipeline *p, const char *where, wd_err *err)
         if (!json_is_string(class)) continue;
         status = wd_fail(err, WD_UNSUPPORTED,
                          "%s: has an \"%s\" (%.*s): image-to-video models are not supported", where,
-                         foreign[i], WD_PLAIN(json_string_value(class), 60));
+                         foreign[i], WD_TERMINAL_SAFE(json_string_value(class), 60));
         goto out;
     }
     for (int c = 0; c < WD_COMPONENT_COUNT; c++)
@@ -130,7 +130,7 @@ static void take_class(wd_pipeline *p, wd_component c, const json_t *json)
     if (!name) name = json_object_get(json, "tokenizer_class");
     if (json_is_string(name) && !p->class_name[c][0])
         snprintf(p->class_name[c], sizeof p->class_name[c], "%.*s",
-                 WD_PLAIN(json_string_value(name), CLASS_MAX));
+                 WD_TERMINAL_SAFE(json_string_value(name), CLASS_MAX));
 }
 
 /* Names the first key in which an expert's configuration differs from that of the other one. */

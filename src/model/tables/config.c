@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
 enum { EXTENT_MAX = 1 << 20, CHANNELS_MAX = 1 << 14, UMT5_LAYERS_MAX = 1 << 10, PATCH_MAX = 64 };
 
@@ -17,7 +17,7 @@ wd_status wd_config_check_class(wd_json_reader r, const char *key, const char *e
     WD_TRY(wd_json_text(&found, r, key, need, err));
     if (!strcmp(found, expected)) return WD_OK;
     return wd_fail(err, WD_UNSUPPORTED, "%s: \"%s\": expected %s, found %.*s%s", r.where, key,
-                   expected, WD_PLAIN(found, 100), wd_config_class_hint(found));
+                   expected, WD_TERMINAL_SAFE(found, 100), wd_config_class_hint(found));
 }
 
 const char *wd_config_class_hint(const char *class_name)
@@ -57,7 +57,7 @@ wd_status wd_config_refuse_quantised(wd_json_reader r, wd_err *err)
         "%s: \"%s\" says that the weights are quantised (quant_method %.*s), which is "
         "not read: take the folder of the model that is not quantised, or a file in scaled "
         "fp8, int8 or GGUF; docs/models.md lists the forms that are read",
-        r.where, key, WD_PLAIN(method ? method : "unknown", 60));
+        r.where, key, WD_TERMINAL_SAFE(method ? method : "unknown", 60));
 }
 
 wd_status wd_config_refuse_set(wd_json_reader r, const char *const *keys, size_t count, wd_err *err)
@@ -179,7 +179,7 @@ static wd_status read_file_dtype(wd_dtype *out, wd_json_reader r, wd_err *err)
     }
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s: \"%s\": expected float32, float16 or bfloat16, found \"%.*s\"", r.where,
-                   key, WD_PLAIN(text, 40));
+                   key, WD_TERMINAL_SAFE(text, 40));
 }
 
 wd_status wd_umt5_config_read(wd_umt5_config *out, const json_t *json, const char *where,

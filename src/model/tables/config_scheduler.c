@@ -3,7 +3,7 @@
  * steps offset) are not read. */
 #include <string.h>
 
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "model/tables/config_read.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -36,7 +36,7 @@ static wd_status read_choice(bool *second, wd_json_reader r, const char *key, co
     WD_TRY(wd_json_text(&text, r, key, WD_JSON_OPTIONAL, err));
     if (strcmp(text, a) && strcmp(text, b))
         return wd_fail(err, WD_UNSUPPORTED, "%s: \"%s\": expected \"%s\" or \"%s\", found \"%.*s\"",
-                       r.where, key, a, b, WD_PLAIN(text, 60));
+                       r.where, key, a, b, WD_TERMINAL_SAFE(text, 60));
     *second = !strcmp(text, b);
     return WD_OK;
 }
@@ -91,7 +91,7 @@ static wd_status read_unipc(wd_scheduler_config *c, wd_json_reader r, wd_err *er
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: \"prediction_type\" is \"%.*s\" and \"use_flow_sigmas\" %s: expected "
                        "\"flow_prediction\" and true, as every Wan model has them",
-                       r.where, WD_PLAIN(prediction, 60), flow_sigmas ? "true" : "false");
+                       r.where, WD_TERMINAL_SAFE(prediction, 60), flow_sigmas ? "true" : "false");
     WD_TRY(read_shift(c, r, "flow_shift", err));
     WD_TRY(wd_json_int(&c->solver_order, r, "solver_order", 1, 3, WD_JSON_OPTIONAL, err));
     WD_TRY(read_solver_type(&c->bh1, r, err));
@@ -129,7 +129,7 @@ wd_status wd_scheduler_config_read(wd_scheduler_config *out, const json_t *json,
     if (c.kind == COUNT(class_names))
         return wd_fail(err, WD_UNSUPPORTED, "%s: \"_class_name\": expected %s or %s, found %.*s",
                        where, class_names[WD_SCHEDULER_UNIPC], class_names[WD_SCHEDULER_EULER],
-                       WD_PLAIN(class_name, 100));
+                       WD_TERMINAL_SAFE(class_name, 100));
     WD_TRY(c.kind == WD_SCHEDULER_UNIPC ? read_unipc(&c, r, err) : read_euler(&c, r, err));
     *out = c;
     return WD_OK;

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "core/memory.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "dev/device.h"
 
 /* The format with its version, which is raised when the meaning of a file changes. */
@@ -163,7 +163,7 @@ wd_status wd_text_file_open(wd_safetensors **out, wd_text_rows *rows, const char
     const char *found_key = wd_safetensors_metadata(set, "key");
     if (!found_format || strcmp(found_format, format))
         status = wd_fail(err, WD_MISMATCH, "%s: is not \"%s\" but \"%.*s\"", path, format,
-                         WD_PLAIN(found_format ? found_format : "", 64));
+                         WD_TERMINAL_SAFE(found_format ? found_format : "", 64));
     else if (!found_key || strcmp(found_key, key))
         status = wd_fail(err, WD_MISMATCH, "%s: is of another text encoder", path);
     else

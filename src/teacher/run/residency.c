@@ -57,7 +57,7 @@ static wd_status check_stop(wd_comm *comm, bool dry, wd_err *err)
     const int ranks = comm ? comm->ranks : 1, own = comm ? comm->rank : 0;
     bool stops[ranks], any = false;
     stops[own] = !dry && wd_stop_requested();
-    if (comm) wd_comm_tell(comm, stops, sizeof *stops);
+    if (comm) wd_comm_allgather_small(comm, stops, sizeof *stops);
     for (int i = 0; i < ranks; i++) any |= stops[i];
     if (!any) return WD_OK;
     return wd_fail(err, WD_INTERRUPTED, "stopped on request while weights were being loaded");

@@ -104,7 +104,7 @@ static void *run_stopped(void *context)
     wd_residency *shared = open_teacher(&r, &tiny, WD_HOME_DISK, WD_BF16, p->comm);
     memset(all, 0, sizeof all);
     all[p->comm->rank] = p->comm;
-    wd_comm_tell(p->comm, all, sizeof *all); /* threads of one process */
+    wd_comm_allgather_small(p->comm, all, sizeof *all); /* threads of one process */
     wd_residency_begin(shared, one, one);
     for (int s = 0; s < stages_of(shared); s++) {
         HARNESS_CHECK(!wd_residency_acquire(shared, &view, 0, s, r.queue, &err));

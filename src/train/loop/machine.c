@@ -92,7 +92,7 @@ double wd_machine_steps_ahead(const wd_machine_options *o, int64_t weights)
         return 1 + fmin(1, WD_BATCHES_UNDER_WAY / (double)o->accumulation);
     if (o->accumulation > 1 && !o->deterministic_reduce) return 1;
     const double left =
-        WD_BACKWARD_SHARE * wd_network_left(weights, o->comm, o->deterministic_reduce);
+        WD_BACKWARD_SHARE * wd_network_unsent_share(weights, o->comm, o->deterministic_reduce);
     return 1 - (1 - left) / (double)o->accumulation;
 }
 
@@ -292,7 +292,7 @@ static double sum_losses(wd_machine *m, const float *own)
     double sum = 0;
     if (o->comm) {
         memcpy(m->losses + o->comm->rank * each, own, (size_t)each * sizeof *own);
-        wd_comm_tell(o->comm, m->losses, (size_t)each * sizeof *own);
+        wd_comm_allgather_small(o->comm, m->losses, (size_t)each * sizeof *own);
         own = m->losses;
     }
     for (int64_t round = 0; round < o->accumulation; round++)
@@ -328,15 +328,15 @@ wd_machine_options wd_machine_of_phase(const wd_machine_options *run, const wd_p
     return o;
 }
 
-wd_machine_options wd_machine_of_dearest_phase(const wd_machine_options *run)
+wd_machine_options wd_machine_in_phase_of_most_targets(const wd_machine_options *run)
 {
-    wd_machine_options dearest = wd_machine_of_phase(run, &(wd_phase_begin){0}, run->steps);
+    wd_machine_options busiest = wd_machine_of_phase(run, &(wd_phase_begin){0}, run->steps);
     for (int p = 1; p < run->phases.count; p++) {
         const wd_machine_options o =
             wd_machine_of_phase(run, &(wd_phase_begin){.phase = p}, run->steps);
-        if (wd_machine_step_targets(&o) >= wd_machine_step_targets(&dearest)) dearest = o;
+        if (wd_machine_step_targets(&o) >= wd_machine_step_targets(&busiest)) busiest = o;
     }
-    return dearest;
+    return busiest;
 }
 
 wd_status wd_machine_enter_phase(wd_machine *m, const wd_machine_options *phase, wd_err *err)

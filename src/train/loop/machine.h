@@ -65,7 +65,7 @@ wd_machine_options wd_machine_of_phase(const wd_machine_options *run, const wd_p
                                        int64_t last);
 
 /* The options of the machine in the phase that asks most of the teacher in a step. */
-wd_machine_options wd_machine_of_dearest_phase(const wd_machine_options *run);
+wd_machine_options wd_machine_in_phase_of_most_targets(const wd_machine_options *run);
 
 /* What a new student starts from. */
 static inline const wd_pipeline *wd_machine_first(const wd_machine_options *options)

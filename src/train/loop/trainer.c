@@ -82,10 +82,10 @@ static wd_status begin_next_phase(wd_trainer *t, wd_err *err)
 
 /* ---- the run ---- */
 
-static wd_status open_words(wd_trainer *t, wd_err *err)
+static wd_status open_votes(wd_trainer *t, wd_err *err)
 {
     const size_t ranks = (size_t)wd_machine_ranks(&t->options->machine);
-    return wd_alloc((void **)&t->words, ranks, sizeof *t->words, "ranks", err);
+    return wd_alloc((void **)&t->votes, ranks, sizeof *t->votes, "ranks", err);
 }
 
 /* What clocks and signals say, the same on all ranks until the next call. */
@@ -93,14 +93,14 @@ static void agree(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     wd_comm *comm = o->machine.comm;
-    t->words[comm ? comm->rank : 0] =
-        (wd_trainer_word){.elapsed_s = wd_trainer_elapsed_s(t),
-                          .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
-    if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
-    t->elapsed_s = t->words[0].elapsed_s;
+    t->votes[comm ? comm->rank : 0] =
+        (wd_step_vote){.elapsed_s = wd_trainer_elapsed_s(t),
+                       .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
+    if (comm) wd_comm_allgather_small(comm, t->votes, sizeof *t->votes);
+    t->elapsed_s = t->votes[0].elapsed_s;
     t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;
     t->stop = false;
-    for (int r = 0; r < wd_machine_ranks(&o->machine); r++) t->stop |= t->words[r].stop != 0;
+    for (int r = 0; r < wd_machine_ranks(&o->machine); r++) t->stop |= t->votes[r].stop != 0;
 }
 
 static void begin_progress(wd_trainer *t)
@@ -157,9 +157,9 @@ static void say_unsaved(const wd_trainer *t, const wd_err *why)
 static bool hear_of_space(wd_trainer *t, bool lacks)
 {
     wd_comm *comm = t->options->machine.comm;
-    t->words[comm ? comm->rank : 0] = (wd_trainer_word){.lacks_space = lacks};
-    if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
-    return t->words[0].lacks_space != 0;
+    t->votes[comm ? comm->rank : 0] = (wd_step_vote){.lacks_space = lacks};
+    if (comm) wd_comm_allgather_small(comm, t->votes, sizeof *t->votes);
+    return t->votes[0].lacks_space != 0;
 }
 
 /* Of the rank that writes. A checkpoint that finds no space is a warning: the run goes on with
@@ -227,7 +227,7 @@ static wd_status resume(wd_trainer *t, wd_err *err)
     const wd_json_reader r = {.object = checkpoint.run, .where = checkpoint.path};
     WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
     WD_TRY_OUT(wd_machine_load(t->machine, &checkpoint, err));
-    t->step = t->first_step = t->whole_from = checkpoint.step;
+    t->step = t->first_step = t->first_verified_step = checkpoint.step;
     if (wd_trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
     wd_checkpoint_close(&checkpoint);
@@ -294,7 +294,7 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
 {
     const wd_trainer_options *o = t->options;
     const wd_pipeline *first = wd_machine_first(&o->machine);
-    WD_TRY(open_words(t, err));
+    WD_TRY(open_votes(t, err));
     if (o->resume) WD_TRY(find_phase(t, err));
     const wd_machine_options machine = machine_options(t);
     if (wd_trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
@@ -462,6 +462,6 @@ out:
     wd_metrics_close(t.metrics);
     wd_samples_close(t.samples);
     wd_machine_close(t.machine);
-    wd_free(t.words);
+    wd_free(t.votes);
     return status;
 }

@@ -11,11 +11,11 @@
 enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */
 
 /* What each rank sends to all others before a step. */
-typedef struct wd_trainer_word {
+typedef struct wd_step_vote {
     double elapsed_s;
     int64_t stop;
     int64_t lacks_space; /* of rank 0, after a checkpoint: there was no space for it */
-} wd_trainer_word;
+} wd_step_vote;
 
 typedef struct wd_trainer {
     const wd_trainer_options *options;
@@ -30,20 +30,20 @@ typedef struct wd_trainer {
     double seconds_before; /* of earlier parts of the run */
     double begun;          /* clock */
     wd_progress_part progress;
-    double elapsed_s;       /* time of training, agreed among all ranks before this step */
-    bool stop;              /* whether the run ends before this step; agreed likewise */
-    wd_trainer_word *words; /* [ranks] */
-    double saved_s;         /* elapsed at the last checkpoint */
-    int64_t saved_step;     /* of the last checkpoint that this run wrote; -1: it wrote none */
-    int64_t whole_from;     /* checkpoints of this step and later are known to be whole */
-    int64_t proven_step;    /* of the newest checkpoint that a finite loss followed; -1: of none */
-    bool save;              /* the time for one has come, as all ranks have agreed */
-    bool owed;              /* one was due, and the last step was dropped */
-    bool left_off;          /* a stop was requested before the student had its first weights */
-    bool ends;              /* the last files of the run are being written */
-    bool metrics_warned;    /* that they cannot be written */
-    double lr[4];           /* of steps whose results are still on their way, by step modulo 4 */
-    int not_finite;         /* steps in a row */
+    double elapsed_s;            /* time of training, agreed among all ranks before this step */
+    bool stop;                   /* whether the run ends before this step; agreed likewise */
+    wd_step_vote *votes;         /* [ranks] */
+    double saved_s;              /* elapsed at the last checkpoint */
+    int64_t saved_step;          /* of the last checkpoint that this run wrote; -1: it wrote none */
+    int64_t first_verified_step; /* checkpoints of this step and later are known to be whole */
+    int64_t proven_step; /* of the newest checkpoint that a finite loss followed; -1: of none */
+    bool save;           /* the time for one has come, as all ranks have agreed */
+    bool owed;           /* one was due, and the last step was dropped */
+    bool left_off;       /* a stop was requested before the student had its first weights */
+    bool ends;           /* the last files of the run are being written */
+    bool metrics_warned; /* that they cannot be written */
+    double lr[4];        /* of steps whose results are still on their way, by step modulo 4 */
+    int not_finite;      /* steps in a row */
     double loss[WD_TRAINER_LOSSES];
     double rated;       /* clock: when steps_per_s was last measured */
     int64_t rated_step; /* and after which step */

@@ -91,13 +91,14 @@ static wd_status explain(wd_trainer *t, const wd_step_result *result, wd_err *er
 int64_t wd_trainer_newest_checkpoint(const wd_trainer *t)
 {
     if (t->saved_step >= 0) return t->saved_step;
-    return t->options->resume ? t->whole_from : -1;
+    return t->options->resume ? t->first_verified_step : -1;
 }
 
 wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err)
 {
     if (!wd_trainer_writes(t)) return WD_OK;
-    return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, t->whole_from, err);
+    return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, t->first_verified_step,
+                               err);
 }
 
 /* For a step that was taken from the newest checkpoint's weights or later ones: they are good. The

@@ -16,7 +16,7 @@
 
 #include "core/append.h"
 #include "core/log.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
 /* Of the teacher beside its weights. Its scheduler says in which timesteps states are given to it:
  * UniPC in whole ones, Euler not. */
@@ -188,7 +188,7 @@ static void compare_text(const json_t *run, const wd_trainer_options *options)
            "%s was written by a run whose prompts were encoded with %.*s, and this one encodes "
            "them with %s: the student will not be, bit for bit, that of a run that was never "
            "stopped",
-           options->resume, WD_PLAIN(then, 127), now);
+           options->resume, WD_TERMINAL_SAFE(then, 127), now);
 }
 
 /* Other kernels give other bits, which is no mistake: a run may go on on another machine. */
@@ -202,7 +202,7 @@ static wd_status compare_kernels(const json_t *run, const wd_trainer_options *op
         wd_log(WD_LOG_WARNING,
                "%s was written by a run that computed with %.*s, and this one computes with %s: "
                "the student will not be, bit for bit, that of a run that was never stopped",
-               where, WD_PLAIN(then, 127), now);
+               where, WD_TERMINAL_SAFE(then, 127), now);
     else
         compare_text(run, options);
     return WD_OK;

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "core/append.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
 enum {
     VALUE_MAX = 1 << 20,
@@ -154,14 +154,14 @@ static wd_status check_key(const char *key, const char *where, wd_err *err)
     }
     if (nearest_distance <= 4) {
         return wd_fail(err, WD_INVALID_ARGUMENT, "%s: unknown key \"%.*s\"; did you mean \"%s\"?",
-                       where, WD_PLAIN(key, 60), key_at(nearest));
+                       where, WD_TERMINAL_SAFE(key, 60), key_at(nearest));
     }
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "%s: unknown key \"%.*s\"; known are hidden_size, depth, num_heads, "
                    "num_channels, image_size, patch_size, text_max_length, "
                    "text_encoder_output_dim, projection_factor, model_type, and the keys of a "
                    "diffusers transformer's config.json",
-                   where, WD_PLAIN(key, 60));
+                   where, WD_TERMINAL_SAFE(key, 60));
 }
 
 /* ---- values ---- */
@@ -360,7 +360,7 @@ static wd_status check_kind(wd_json_reader r, const wd_dit_config *t, wd_err *er
             err, WD_UNSUPPORTED,
             "%s: %s is \"%.*s\"; a student is a Wan text-to-image transformer: \"wan\" or "
             "\"t2i\", or leave the key out",
-            r.where, kinds[i], WD_PLAIN(kind, 60));
+            r.where, kinds[i], WD_TERMINAL_SAFE(kind, 60));
     }
     for (int i = 0; i < 2; i++) {
         const char *key = i ? "image_dim" : "added_kv_proj_dim";
@@ -377,7 +377,7 @@ static wd_status check_kind(wd_json_reader r, const wd_dit_config *t, wd_err *er
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: qk_norm is \"%.*s\"; a Wan transformer's is \"rms_norm_across_heads\": "
                        "leave the key out",
-                       r.where, WD_PLAIN(qk_norm, 60));
+                       r.where, WD_TERMINAL_SAFE(qk_norm, 60));
     bool norm = t->cross_attn_norm;
     WD_TRY(wd_json_bool(&norm, r, "cross_attn_norm", WD_JSON_OPTIONAL, err));
     double eps = t->eps;

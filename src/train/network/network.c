@@ -22,10 +22,10 @@ static wd_reduce_options reduce_options(int64_t weights, wd_comm *comm, bool by_
         .comm = comm, .pieces = wd_params_cut(weights, comm->ranks), .by_round = by_round};
 }
 
-double wd_network_left(int64_t weights, wd_comm *comm, bool by_round)
+double wd_network_unsent_share(int64_t weights, wd_comm *comm, bool by_round)
 {
     const wd_reduce_options options = reduce_options(weights, comm, by_round);
-    return wd_reduce_left(&options);
+    return wd_reduce_unsent_share(&options);
 }
 
 static wd_status open_ranks(wd_network *n, const wd_network_options *o, wd_err *err)

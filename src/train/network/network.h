@@ -53,7 +53,7 @@ void wd_network_end_round(wd_network *network);
 void wd_network_step(wd_network *network, double lr, double progress); /* wd_optimizer_step */
 
 /* The share of a round's gradients, of a network of `weights` elements, that may still have to be
- * exchanged when the last bucket is posted: see wd_reduce_left. */
-double wd_network_left(int64_t weights, wd_comm *comm, bool by_round);
+ * exchanged when the last bucket is posted: see wd_reduce_unsent_share. */
+double wd_network_unsent_share(int64_t weights, wd_comm *comm, bool by_round);
 
 #endif

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "core/plain.h"
 #include "core/shell.h"
+#include "core/terminal_safe.h"
 #include "io/file/file.h"
 #include "wandistiller.h"
 
@@ -97,7 +97,7 @@ static void write_for_python(FILE *out, const char *text)
 static wd_status copy_line(char **out, const char *text, wd_err *err)
 {
     WD_TRY(wd_copy_text(out, text, err));
-    wd_make_plain(*out);
+    wd_make_terminal_safe(*out);
     for (char *c = *out; *c; c++) {
         if (*c == '\n' || *c == '\t') *c = ' ';
         if (!strncmp(c, "```", 3)) memcpy(c, "'''", 3);

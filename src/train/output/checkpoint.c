@@ -15,10 +15,10 @@
 #include "core/append.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 #include "io/json/json.h"
 #include "train/output/checkpoint_folder.h"
-#include "train/output/swap.h"
+#include "train/output/replace_folder.h"
 
 static const char state_name[] = "state.safetensors";
 static const char json_name[] = "state.json";
@@ -262,7 +262,7 @@ wd_status wd_checkpoint_write(const char *folder, int64_t step,
     WD_TRY_OUT(write_state(fresh, step, run, err));
     WD_TRY_OUT(write_sums(fresh, err));
     WD_TRY_OUT(wd_folder_sync(fresh, err));
-    WD_TRY_OUT(wd_folder_swap_in(path, fresh, err));
+    WD_TRY_OUT(wd_folder_replace(path, fresh, err));
 out:
     collect_from(tensors, collected, queue);
     if (status != WD_OK) {
@@ -320,7 +320,7 @@ static wd_status read_state(int64_t *step, json_t **run, const char *path, wd_er
     if (strcmp(format, "wandistiller checkpoint 1")) {
         status = wd_fail(err, WD_UNSUPPORTED,
                          "%s: format is \"%.*s\", this version reads \"wandistiller checkpoint 1\"",
-                         name, WD_PLAIN(format, 60));
+                         name, WD_TERMINAL_SAFE(format, 60));
         goto out;
     }
     WD_TRY_OUT(wd_json_int(step, r, "step", 0, steps_max, WD_JSON_REQUIRED, err));

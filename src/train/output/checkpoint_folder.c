@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "io/file/folder_list.h"
-#include "train/output/swap.h"
+#include "train/output/replace_folder.h"
 
 static const char step_prefix[] = "step-";
 

@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "io/file/folder_list.h"
 #include "train/output/checkpoint_folder.h"
-#include "train/output/swap.h"
+#include "train/output/replace_folder.h"
 
 static int names_checkpoint(const struct dirent *entry)
 {
@@ -143,11 +143,12 @@ static wd_status remove_step(const char *folder, const char *path, int64_t step,
 {
     char doomed[WD_PATH_MAX];
     WD_TRY(wd_checkpoint_folder_path(doomed, folder, WD_CHECKPOINT_UNFINISHED, step, err));
-    WD_TRY(wd_folder_swap_in(doomed, path, err));
+    WD_TRY(wd_folder_replace(doomed, path, err));
     return wd_folder_remove(doomed, err);
 }
 
-wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t whole_from, wd_err *err)
+wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t first_verified_step,
+                              wd_err *err)
 {
     wd_folder_list list;
     int kept = 0;
@@ -157,7 +158,7 @@ wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t whole_from, 
     for (int i = 0; i < list.count; i++) {
         char path[WD_PATH_MAX];
         const int64_t step = wd_checkpoint_folder_step(list.entry[i]->d_name);
-        bool whole = step >= whole_from;
+        bool whole = step >= first_verified_step;
         WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
         if (!whole) WD_TRY_OUT(check_whole(&whole, path, err));
         if (!whole) continue;

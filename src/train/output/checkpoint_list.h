@@ -19,9 +19,10 @@ wd_status wd_checkpoint_list_count(int *out, const char *folder, int64_t end, wd
 wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_err *err);
 
 /* Removes whole checkpoints, but for the newest `keep` >= 1 of them. A damaged one does not count,
- * and stays for the user to look at. Checkpoints of step `whole_from` and later are whole, as the
- * caller knows, who wrote or opened them; hashes are read of the others only. For the one process
- * that writes. */
-wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t whole_from, wd_err *err);
+ * and stays for the user to look at. Checkpoints of step `first_verified_step` and later are whole,
+ * as the caller knows, who wrote or opened them; hashes are read of the others only. For the one
+ * process that writes. */
+wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t first_verified_step,
+                              wd_err *err);
 
 #endif

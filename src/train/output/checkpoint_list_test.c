@@ -12,7 +12,7 @@
 #include "io/json/json.h"
 #include "student_fixture.h"
 #include "train/output/checkpoint_folder.h"
-#include "train/output/swap.h"
+#include "train/output/replace_folder.h"
 
 extern char **environ;
 
@@ -292,12 +292,12 @@ static void folders_change_places(void **state)
         snprintf(b, sizeof b, "%s/b", folder);
         snprintf(aside, sizeof aside, "%s/.old-a", folder);
         put_text(b, "first");
-        wd_test_ok(wd_folder_swap_in(a, b, &err), &err);
+        wd_test_ok(wd_folder_replace(a, b, &err), &err);
         put_text(b, "second");
-        wd_test_ok(wd_folder_swap_in(a, b, &err), &err);
+        wd_test_ok(wd_folder_replace(a, b, &err), &err);
         assert_text(a, "second");
         assert_int_equal(entries_of(folder), 1);
-        wd_test_refused(wd_folder_swap_in(a, b, &err), &err, WD_IO, a);
+        wd_test_refused(wd_folder_replace(a, b, &err), &err, WD_IO, a);
         assert_text(a, "second");
 
         assert_int_equal(rename(a, aside), 0); /* what a kill between two renames leaves */

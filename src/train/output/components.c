@@ -13,7 +13,7 @@
 #include "core/memory.h"
 #include "io/tensors/safetensors.h"
 #include "model/convert/convert.h"
-#include "train/output/swap.h"
+#include "train/output/replace_folder.h"
 
 enum { COPIED_BYTES_MAX = 64 << 20, NAMES_MAX = 8 };
 

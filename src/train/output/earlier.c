@@ -15,7 +15,7 @@
 #include "io/file/file.h"
 #include "io/file/folder_list.h"
 #include "train/output/checkpoint_folder.h"
-#include "train/output/swap.h"
+#include "train/output/replace_folder.h"
 
 /* What happens to a part of a run when its steps before `first_step` stay in the folder. */
 typedef enum kind {

@@ -16,7 +16,7 @@
 #include "model/sampling/schedule.h"
 #include "train/output/card.h"
 #include "train/output/comfyui.h"
-#include "train/output/swap.h"
+#include "train/output/replace_folder.h"
 
 /* In transformer/config.json: who wrote it. Only such a transformer is ever replaced. */
 static const char mark[] = "WanDistiller student";
@@ -504,7 +504,7 @@ static wd_status put_in_place(const char *output, const char *fresh, wd_err *err
     for (int i = 0; i < FOLDERS; i++) {
         WD_TRY(wd_path_join(from, fresh, folders[i], err));
         WD_TRY(wd_path_join(to, output, folders[i], err));
-        WD_TRY(wd_folder_swap_in(to, from, err));
+        WD_TRY(wd_folder_replace(to, from, err));
     }
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         WD_TRY(wd_path_join(from, fresh, files[i], err));

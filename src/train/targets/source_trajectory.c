@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "core/plain.h"
 #include "core/require.h"
+#include "core/terminal_safe.h"
 #include "train/targets/source_trajectory_impl.h"
 
 /* ---- chords of the trajectories' blocks, as batches need them: see train/targets/chord.h ---- */
@@ -296,7 +296,7 @@ static wd_status trajectory_check_saved(const wd_source_options *o, const json_t
     WD_TRY(wd_json_text(&name, r, "objective", WD_JSON_REQUIRED, err));
     if (strcmp(name, objective))
         return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %.*s, not %s",
-                       WD_PLAIN(name, 60), objective);
+                       WD_TERMINAL_SAFE(name, 60), objective);
     WD_TRY(same((json_int_t)t->seed, r, "seed", "seed", err));
     WD_TRY(same(t->slots, r, "trajectories", "trajectories", err));
     WD_TRY(same(t->steps, r, "trajectory_steps", "trajectory_steps", err));

@@ -1,5 +1,5 @@
-/* The plan of the text: see api/plan/text_plan.h. */
-#include "api/plan/text_plan.h"
+/* The plan of the text: see api/plan/encoding_plan.h. */
+#include "api/plan/encoding_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -97,8 +97,8 @@ static const char *kernels_of(const wd_devices *d, int device)
     return strcmp(kernels, processor) ? kernels : NULL;
 }
 
-wd_status wd_text_plan_encoding(wd_memory_plan *plan, const wd_train_setup *s,
-                                const wd_devices *devices, int device, wd_err *err)
+wd_status wd_encoding_plan_memory(wd_memory_plan *plan, const wd_train_setup *s,
+                                  const wd_devices *devices, int device, wd_err *err)
 {
     const char *kernels = kernels_of(devices, device);
     const bool other = strcmp(kernels ? kernels : "", s->text_kernels);
@@ -201,8 +201,8 @@ static wd_status choose_encoder(wd_teacher_map *map, wd_train_setup *s, const wd
     return WD_OK;
 }
 
-wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devices,
-                       wd_teacher_map *map, wd_err *err)
+wd_status wd_encoding_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devices,
+                           wd_teacher_map *map, wd_err *err)
 {
     WD_TRY(choose_encoder(map, s, devices, err));
     const wd_text_place place = {s->cache_dir, s->trainer.text_kernels};
@@ -212,5 +212,5 @@ wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devi
     s->trainer.kernels = wd_device_traits(devices->device[0])->kernels;
     WD_TRY(choose_text(s, err));
     WD_TRY(share_text(s, err));
-    return wd_text_plan_encoding(plan, s, devices, map->text_encoder, err);
+    return wd_encoding_plan_memory(plan, s, devices, map->text_encoder, err);
 }

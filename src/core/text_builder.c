@@ -1,13 +1,13 @@
-/* Growing texts: see core/page.h. */
-#include "core/page.h"
+/* Growing texts: see core/text_builder.h. */
+#include "core/text_builder.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "core/memory.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
 
-void wd_page_say(wd_page *p, const char *format, ...)
+void wd_text_builder_say(wd_text_builder *p, const char *format, ...)
 {
     va_list list, again;
     if (p->status != WD_OK) return;
@@ -27,14 +27,14 @@ void wd_page_say(wd_page *p, const char *format, ...)
     va_end(list);
 }
 
-wd_status wd_page_take(char **out, wd_page *page)
+wd_status wd_text_builder_take(char **out, wd_text_builder *builder)
 {
-    if (page->status == WD_OK) {
-        if (page->text) wd_make_plain(page->text);
-        *out = page->text;
+    if (builder->status == WD_OK) {
+        if (builder->text) wd_make_terminal_safe(builder->text);
+        *out = builder->text;
     } else {
-        wd_free(page->text);
+        wd_free(builder->text);
     }
-    page->text = NULL;
-    return page->status;
+    builder->text = NULL;
+    return builder->status;
 }

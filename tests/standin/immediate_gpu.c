@@ -1,5 +1,5 @@
-/* See at_once.h. */
-#include "standin/at_once.h"
+/* See standin/immediate_gpu.h. */
+#include "standin/immediate_gpu.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* See dev/beside.h. */
-#include "dev/beside.h"
+/* See dev/library_memory.h. */
+#include "dev/library_memory.h"
 
 #include "core/require.h"
 #include "dev/device_impl.h"

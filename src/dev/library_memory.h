@@ -4,8 +4,8 @@
  * estimate free for that. Whoever plans to the byte has it measured, once for a kind of device and
  * versions of libraries (wd_traits.kernels), keeps the figure, and reserves it whenever such a
  * device is opened, before anything is allocated: then the pool is as large in every run. */
-#ifndef WD_DEV_BESIDE_H
-#define WD_DEV_BESIDE_H
+#ifndef WD_DEV_LIBRARY_MEMORY_H
+#define WD_DEV_LIBRARY_MEMORY_H
 
 #include "dev/device.h"
 

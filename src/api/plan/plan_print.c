@@ -1,5 +1,5 @@
-/* Plans as text and JSON: see api/plan/plan_text.h. */
-#include "api/plan/plan_text.h"
+/* Plans as text and JSON: see api/plan/plan_print.h. */
+#include "api/plan/plan_print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
 #include "api/setup/memory_report.h"
-#include "core/page.h"
+#include "core/text_builder.h"
 #include "train/network/params.h"
 
 enum { CELL = 32, LIMIT = 17, LIMIT_OF_RANKS = 27, FEW_DEVICES = 4 };
@@ -55,10 +55,10 @@ static const char *rates_text(char out[64], const wd_cluster *cluster, int devic
 }
 
 /* Prints the devices except the processor; equal neighbours are printed together. */
-static void say_pools(wd_page *p, const wd_devices *d, const wd_cluster *cluster)
+static void say_pools(wd_text_builder *p, const wd_devices *d, const wd_cluster *cluster)
 {
     char bytes[CELL], rates[64];
-    wd_page_say(p, "devices ");
+    wd_text_builder_say(p, "devices ");
     for (int i = 0, last; i < d->count; i = last + 1) {
         const wd_cluster_device *s = &cluster->device[i];
         last = i;
@@ -66,23 +66,23 @@ static void say_pools(wd_page *p, const wd_devices *d, const wd_cluster *cluster
         while (last + 1 < d->count && is_pool(d, last + 1) &&
                are_alike(s, &cluster->device[last + 1]))
             last++;
-        wd_page_say(p, " %s%s%s %s%s (%s, link %.3g GB/s),", d->name[i], last > i ? " to " : "",
-                    last > i ? d->name[last] : "", wd_bytes_text(bytes, sizeof bytes, s->bytes),
-                    last > i ? " each" : "", rates_text(rates, cluster, i),
-                    s->link_bytes_per_s * 1e-9);
+        wd_text_builder_say(p, " %s%s%s %s%s (%s, link %.3g GB/s),", d->name[i],
+                            last > i ? " to " : "", last > i ? d->name[last] : "",
+                            wd_bytes_text(bytes, sizeof bytes, s->bytes), last > i ? " each" : "",
+                            rates_text(rates, cluster, i), s->link_bytes_per_s * 1e-9);
     }
 }
 
 /* What of GPUs' memory is no run's, nor any plan's. */
-static void say_beside(wd_page *p, const wd_devices *d)
+static void say_beside(wd_text_builder *p, const wd_devices *d)
 {
     char beside[160];
     for (int i = 0; i < d->count; i++)
         if (wd_device_beside_text(beside, d->device[i]))
-            wd_page_say(p, "%-8s %s\n", d->name[i], beside);
+            wd_text_builder_say(p, "%-8s %s\n", d->name[i], beside);
 }
 
-static void say_head(wd_page *p, const wd_plan_table *t)
+static void say_head(wd_text_builder *p, const wd_plan_table *t)
 {
     char bytes[CELL], rates[64];
     const wd_devices *d = t->plan->devices;
@@ -90,30 +90,32 @@ static void say_head(wd_page *p, const wd_plan_table *t)
     const wd_train_options *o = &t->setup->options;
     const int experts = wd_teacher_experts(&t->setup->teacher);
     if (d->list.device[0].type == WD_DEVICE_SIM)
-        wd_page_say(p, "simulated: the devices below need not be there; what they can do is what "
-                       "--devices says\n");
-    wd_page_say(p, "teacher  %s, %s: %s%.3g billion weights\n", t->teacher, o->teacher_dtype,
-                experts > 1 ? "2 x " : "", billions(&m->teacher->dit));
-    wd_page_say(p,
-                "student  %.3g billion weights, %s, batch %" PRId64 " x %" PRId64 "%s; %" PRId64
-                "x%" PRId64 " pixels, %" PRId64 " rows of text, %" PRId64 " trajectories\n",
-                billions(&m->student), m->student_dtype == WD_BF16 ? "bf16" : "fp32", m->batch,
-                m->accumulation, m->checkpointing ? ", checkpointing" : "", o->width, o->height,
-                m->text_tokens, m->trajectory.slots);
+        wd_text_builder_say(
+            p, "simulated: the devices below need not be there; what they can do is what "
+               "--devices says\n");
+    wd_text_builder_say(p, "teacher  %s, %s: %s%.3g billion weights\n", t->teacher,
+                        o->teacher_dtype, experts > 1 ? "2 x " : "", billions(&m->teacher->dit));
+    wd_text_builder_say(p,
+                        "student  %.3g billion weights, %s, batch %" PRId64 " x %" PRId64
+                        "%s; %" PRId64 "x%" PRId64 " pixels, %" PRId64 " rows of text, %" PRId64
+                        " trajectories\n",
+                        billions(&m->student), m->student_dtype == WD_BF16 ? "bf16" : "fp32",
+                        m->batch, m->accumulation, m->checkpointing ? ", checkpointing" : "",
+                        o->width, o->height, m->text_tokens, m->trajectory.slots);
     const wd_cluster *cluster = &t->plan->input.cluster;
     if (cluster->ranks > 1)
-        wd_page_say(
+        wd_text_builder_say(
             p,
             "ranks    %d on %d host%s: a global batch of %.0f; %.3g GB/s from host to host, "
             "%.3g within one. Of each rank:\n",
             cluster->ranks, cluster->hosts, cluster->hosts > 1 ? "s" : "", t->plan->step_samples,
             cluster->network_bytes_per_s * 1e-9, cluster->memory_bytes_per_s * 1e-9);
     say_pools(p, d, cluster);
-    wd_page_say(
+    wd_text_builder_say(
         p, " cpu (%s), host memory %s, disk %.3g GB/s\n", rates_text(rates, cluster, d->processor),
         wd_bytes_text(bytes, sizeof bytes, cluster->host_bytes), cluster->disk_bytes_per_s * 1e-9);
     say_beside(p, d);
-    wd_page_say(p, "\n");
+    wd_text_builder_say(p, "\n");
 }
 
 /* ---- all strategies ---- */
@@ -143,10 +145,10 @@ static const char *fits_text(char out[64], const wd_plan_table *t, const wd_stra
     return out;
 }
 
-static void say_bytes(wd_page *p, double bytes)
+static void say_bytes(wd_text_builder *p, double bytes)
 {
     char text[CELL];
-    wd_page_say(p, " %9s", wd_bytes_text(text, sizeof text, (size_t)bytes));
+    wd_text_builder_say(p, " %9s", wd_bytes_text(text, sizeof text, (size_t)bytes));
 }
 
 /* Whether the table of strategies shows the fullest device, which decides whether a strategy fits,
@@ -156,7 +158,7 @@ static bool shows_fullest(const wd_plan_table *t)
     return !t->verbose && t->plan->devices->count > 2;
 }
 
-static void say_peaks(wd_page *p, const wd_plan_table *t, const wd_strategy_plan *s)
+static void say_peaks(wd_text_builder *p, const wd_plan_table *t, const wd_strategy_plan *s)
 {
     const wd_devices *d = t->plan->devices;
     size_t most = 0;
@@ -168,11 +170,11 @@ static void say_peaks(wd_page *p, const wd_plan_table *t, const wd_strategy_plan
         if (peak > most) most = peak;
     }
     if (shows_fullest(t)) say_bytes(p, (double)most);
-    wd_page_say(p, "\n");
+    wd_text_builder_say(p, "\n");
 }
 
 /* The bytes that a step copies, by kind of link. */
-static void say_traffic(wd_page *p, const wd_plan_table *t, const wd_strategy_plan *s)
+static void say_traffic(wd_text_builder *p, const wd_plan_table *t, const wd_strategy_plan *s)
 {
     say_bytes(p, s->step_bytes[WD_LINK_READ]);
     if (has_pools(t->plan->devices)) {
@@ -183,59 +185,60 @@ static void say_traffic(wd_page *p, const wd_plan_table *t, const wd_strategy_pl
     if (has_ranks(t)) say_bytes(p, s->step_bytes_sent);
 }
 
-static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
+static void say_strategy(wd_text_builder *p, const wd_plan_table *t, int k)
 {
     char fits[64], limit[64], window[64];
     const wd_strategy_plan *s = &t->strategy[k];
     const bool is_best = s->fits && s->strategy == t->best->strategy;
     if (s->objection && !t->verbose) return;
-    wd_page_say(p, "%c %-11s ", is_best ? '*' : ' ', wd_strategy_name(s->strategy));
+    wd_text_builder_say(p, "%c %-11s ", is_best ? '*' : ' ', wd_strategy_name(s->strategy));
     if (s->objection) {
-        wd_page_say(p, "%s\n", s->objection);
+        wd_text_builder_say(p, "%s\n", s->objection);
         return;
     }
-    wd_page_say(p, "%-24s", fits_text(fits, t, s));
+    wd_text_builder_say(p, "%-24s", fits_text(fits, t, s));
     snprintf(window, sizeof window, "%" PRId64 "/%" PRId64, s->window, s->micro_batch);
-    if (t->verbose) wd_page_say(p, " %8s", window);
-    wd_page_say(p, " %9.3g", s->step_seconds);
+    if (t->verbose) wd_text_builder_say(p, " %8s", window);
+    wd_text_builder_say(p, " %9.3g", s->step_seconds);
     if (has_ranks(t) && t->verbose)
-        wd_page_say(p, " %9.4g", wd_train_plan_samples_per_s(t->plan, s));
-    wd_page_say(p, "  %-*s", limit_columns(t),
-                wd_train_plan_limit(limit, sizeof limit, t->plan, s));
+        wd_text_builder_say(p, " %9.4g", wd_train_plan_samples_per_s(t->plan, s));
+    wd_text_builder_say(p, "  %-*s", limit_columns(t),
+                        wd_train_plan_limit(limit, sizeof limit, t->plan, s));
     if (t->verbose) say_traffic(p, t, s);
     say_peaks(p, t, s);
 }
 
-static void say_titles(wd_page *p, const wd_plan_table *t)
+static void say_titles(wd_text_builder *p, const wd_plan_table *t)
 {
     const wd_devices *d = t->plan->devices;
-    wd_page_say(p, "  %-11s %-24s", "strategy", "fits");
-    if (t->verbose) wd_page_say(p, " %8s", "window");
-    wd_page_say(p, " %9s", "s/step");
-    if (has_ranks(t) && t->verbose) wd_page_say(p, " %9s", "samples/s");
-    wd_page_say(p, "  %-*s", limit_columns(t), "limited by");
-    if (t->verbose) wd_page_say(p, " %9s", "read");
-    if (t->verbose && has_pools(d)) wd_page_say(p, " %9s %9s %9s", "in", "out", "across");
-    if (t->verbose && has_ranks(t)) wd_page_say(p, " %9s", "sent");
-    wd_page_say(p, " %9s", "host");
+    wd_text_builder_say(p, "  %-11s %-24s", "strategy", "fits");
+    if (t->verbose) wd_text_builder_say(p, " %8s", "window");
+    wd_text_builder_say(p, " %9s", "s/step");
+    if (has_ranks(t) && t->verbose) wd_text_builder_say(p, " %9s", "samples/s");
+    wd_text_builder_say(p, "  %-*s", limit_columns(t), "limited by");
+    if (t->verbose) wd_text_builder_say(p, " %9s", "read");
+    if (t->verbose && has_pools(d)) wd_text_builder_say(p, " %9s %9s %9s", "in", "out", "across");
+    if (t->verbose && has_ranks(t)) wd_text_builder_say(p, " %9s", "sent");
+    wd_text_builder_say(p, " %9s", "host");
     for (int i = 0; i < d->count && !shows_fullest(t); i++)
-        if (is_pool(d, i)) wd_page_say(p, " %9s", d->name[i]);
-    if (shows_fullest(t)) wd_page_say(p, " %9s", "fullest");
-    wd_page_say(p, "\n");
+        if (is_pool(d, i)) wd_text_builder_say(p, " %9s", d->name[i]);
+    if (shows_fullest(t)) wd_text_builder_say(p, " %9s", "fullest");
+    wd_text_builder_say(p, "\n");
 }
 
 /* What the columns of the table mean. */
-static void say_legend(wd_page *p, const wd_plan_table *t)
+static void say_legend(wd_text_builder *p, const wd_plan_table *t)
 {
     if (t->best->fits)
-        wd_page_say(p, "\n* is the fastest strategy that fits.");
+        wd_text_builder_say(p, "\n* is the fastest strategy that fits.");
     else
-        wd_page_say(p, "\nNo strategy fits; %s lacks least.", wd_strategy_name(t->best->strategy));
-    wd_page_say(p, " The last columns are memory%s.%s\n",
-                has_ranks(t) ? " of a host and of the fullest rank" : "",
-                t->verbose ? "" : "\nMore is shown with --verbose.");
+        wd_text_builder_say(p, "\nNo strategy fits; %s lacks least.",
+                            wd_strategy_name(t->best->strategy));
+    wd_text_builder_say(p, " The last columns are memory%s.%s\n",
+                        has_ranks(t) ? " of a host and of the fullest rank" : "",
+                        t->verbose ? "" : "\nMore is shown with --verbose.");
     if (!t->verbose) return;
-    wd_page_say(
+    wd_text_builder_say(
         p,
         "\"window\" is how many trajectories one pass over the teacher's weights advances, "
         "and how many at a time.\n"
@@ -248,7 +251,7 @@ static void say_legend(wd_page *p, const wd_plan_table *t)
         has_ranks(t) ? ", \"sent\" to other ranks by the rank that sends most" : "");
 }
 
-static void say_strategies(wd_page *p, const wd_plan_table *t)
+static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
 {
     const char *small = wd_train_plan_lacks_to_encode(t->plan);
     char sheets[WD_SHEETS_TEXT];
@@ -256,21 +259,22 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     for (int k = 0; k < WD_STRATEGY_auto; k++) say_strategy(p, t, k);
     say_legend(p, t);
     if (small)
-        wd_page_say(p, "train refuses %s: %s has no room for what encodes the prompts\n",
-                    t->plan->map.given ? "custom" : "them all", small);
+        wd_text_builder_say(p, "train refuses %s: %s has no room for what encodes the prompts\n",
+                            t->plan->map.given ? "custom" : "them all", small);
     if (t->shown->fits && t->guided_seconds > 0)
-        wd_page_say(p,
-                    "this run has no guidance; with it the teacher makes two evaluations for each "
-                    "velocity: %.3g s per step\n",
-                    t->guided_seconds);
-    if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_page_say(p, "%s\n", sheets);
+        wd_text_builder_say(
+            p,
+            "this run has no guidance; with it the teacher makes two evaluations for each "
+            "velocity: %.3g s per step\n",
+            t->guided_seconds);
+    if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", sheets);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];
         const bool shown = t->verbose || t->strategy[k].strategy == t->shown->strategy;
         if (shown && wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
-            wd_page_say(p, "%s\n", line);
+            wd_text_builder_say(p, "%s\n", line);
     }
-    wd_page_say(p, "\n");
+    wd_text_builder_say(p, "\n");
 }
 
 /* ---- one strategy, item by item ---- */
@@ -326,7 +330,8 @@ static int shown_devices(const wd_plan_table *t)
 
 /* Prints a row with all items of one name: host memory, then devices up to the last one that has
  * such an item. */
-static void say_row(wd_page *p, const wd_plan_table *t, const wd_memory_plan *items, int first)
+static void say_row(wd_text_builder *p, const wd_plan_table *t, const wd_memory_plan *items,
+                    int first)
 {
     const wd_devices *d = t->plan->devices;
     char name[64], cell[CELL];
@@ -345,26 +350,27 @@ static void say_row(wd_page *p, const wd_plan_table *t, const wd_memory_plan *it
     const bool always = row->phase == WD_PLAN_TRAINING || row->phase == WD_PLAN_PROGRAM;
     snprintf(name, sizeof name, "%s%s%s", row->name, always ? "" : ", while ",
              always ? "" : wd_plan_phase_name(row->phase));
-    wd_page_say(p, "  %-44s %9s", name, host ? wd_bytes_text(cell, sizeof cell, host) : "");
+    wd_text_builder_say(p, "  %-44s %9s", name, host ? wd_bytes_text(cell, sizeof cell, host) : "");
     for (int i = 0; i < end; i++)
         if (is_pool(d, i))
-            wd_page_say(p, " %9s", bytes[i] ? wd_bytes_text(cell, sizeof cell, bytes[i]) : "");
-    wd_page_say(p, "\n");
+            wd_text_builder_say(p, " %9s",
+                                bytes[i] ? wd_bytes_text(cell, sizeof cell, bytes[i]) : "");
+    wd_text_builder_say(p, "\n");
 }
 
-static void say_items(wd_page *p, const wd_plan_table *t)
+static void say_items(wd_text_builder *p, const wd_plan_table *t)
 {
     const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
     const wd_devices *d = t->plan->devices;
-    wd_page_say(p, "%s, by what it is%s:\n  %-44s %9s", wd_strategy_name(t->shown->strategy),
-                t->plan->input.cluster.ranks > 1
-                    ? ", of the fullest rank; of what a host's ranks share "
-                      "its part"
-                    : "",
-                "", "host");
+    wd_text_builder_say(
+        p, "%s, by what it is%s:\n  %-44s %9s", wd_strategy_name(t->shown->strategy),
+        t->plan->input.cluster.ranks > 1 ? ", of the fullest rank; of what a host's ranks share "
+                                           "its part"
+                                         : "",
+        "", "host");
     for (int i = 0; i < shown_devices(t); i++)
-        if (is_pool(d, i)) wd_page_say(p, " %9s", d->name[i]);
-    wd_page_say(p, "\n");
+        if (is_pool(d, i)) wd_text_builder_say(p, " %9s", d->name[i]);
+    wd_text_builder_say(p, "\n");
     for (int i = 0; i < items.items; i++) {
         bool again = false;
         for (int k = 0; k < i; k++) again |= is_same_row(&items.item[k], &items.item[i]);
@@ -374,14 +380,14 @@ static void say_items(wd_page *p, const wd_plan_table *t)
 
 wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err)
 {
-    wd_page p = {.err = err};
+    wd_text_builder p = {.err = err};
     say_head(&p, table);
     say_strategies(&p, table);
     say_items(&p, table);
     if (table->verbose) wd_plan_links_say(&p, table->plan, table->shown);
     wd_disk_plan_say(&p, table->disks);
     wd_plan_verdict_say(&p, table);
-    return wd_page_take(out, &p);
+    return wd_text_builder_take(out, &p);
 }
 
 /* ---- JSON ---- */

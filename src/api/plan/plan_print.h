@@ -1,6 +1,6 @@
 /* The plans of a run as text and as JSON. */
-#ifndef WD_API_PLAN_PLAN_TEXT_H
-#define WD_API_PLAN_PLAN_TEXT_H
+#ifndef WD_API_PLAN_PLAN_PRINT_H
+#define WD_API_PLAN_PLAN_PRINT_H
 
 #include "api/plan/disk_plan.h"
 

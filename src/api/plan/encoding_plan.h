@@ -5,8 +5,8 @@
  * encoding can take, whatever the prompts and the state of the cache. Nothing else is on a device
  * meanwhile, so this follows from the text encoder and the device alone, and not from the strategy:
  * a GPU's embeddings differ from a processor's in the last bits, and so do the students. */
-#ifndef WD_API_PLAN_TEXT_PLAN_H
-#define WD_API_PLAN_TEXT_PLAN_H
+#ifndef WD_API_PLAN_ENCODING_PLAN_H
+#define WD_API_PLAN_ENCODING_PLAN_H
 
 #include "api/plan/teacher_map.h"
 #include "api/setup/train_setup.h"
@@ -18,13 +18,13 @@
  * Opens the embeddings of *setup, which tokenizes all prompts. Sets the number of text rows of its
  * machine: as many as the prompts need, or, for a resumed run, as many as it began with. Adds to
  * *plan the memory of encoding the prompts that the cache lacks. All ranks call it. */
-wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *setup, wd_devices *devices,
-                       wd_teacher_map *map, wd_err *err);
+wd_status wd_encoding_plan(wd_memory_plan *plan, wd_train_setup *setup, wd_devices *devices,
+                           wd_teacher_map *map, wd_err *err);
 
 /* Adds the memory of encoding on device number `device` to *plan, with embeddings that are open: of
  * prompts that the cache lacks, or, on a device with other bits than they have, the most that
  * encoding can take. */
-wd_status wd_text_plan_encoding(wd_memory_plan *plan, const wd_train_setup *setup,
-                                const wd_devices *devices, int device, wd_err *err);
+wd_status wd_encoding_plan_memory(wd_memory_plan *plan, const wd_train_setup *setup,
+                                  const wd_devices *devices, int device, wd_err *err);
 
 #endif

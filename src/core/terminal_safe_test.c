@@ -11,8 +11,8 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/page.h"
-#include "core/plain.h"
+#include "core/terminal_safe.h"
+#include "core/text_builder.h"
 
 /* Escape, 8-bit escape, right-to-left override, carriage return, a byte that is not UTF-8. */
 #define HOSTILE                                                                                    \
@@ -41,7 +41,7 @@ static void what_a_terminal_obeys_is_replaced(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[64];
         strcpy(text, cases[i].text);
-        wd_make_plain(text);
+        wd_make_terminal_safe(text);
         assert_string_equal(text, cases[i].expected);
     }
 }
@@ -65,9 +65,9 @@ static void whatever_leaves_is_plain(void **state)
     assert_string_equal(err.message, "found \"" PLAIN "\"");
     wd_fail_in(&err, "%s", HOSTILE);
     assert_string_equal(err.message, PLAIN ": found \"" PLAIN "\"");
-    wd_page page = {.err = &err};
-    wd_page_say(&page, "name %s\n", HOSTILE);
-    assert_int_equal(wd_page_take(&text, &page), WD_OK);
+    wd_text_builder builder = {.err = &err};
+    wd_text_builder_say(&builder, "name %s\n", HOSTILE);
+    assert_int_equal(wd_text_builder_take(&text, &builder), WD_OK);
     assert_string_equal(text, "name " PLAIN "\n");
     wd_free(text);
 }
@@ -90,11 +90,11 @@ static void appended_text_stays_in_its_buffer(void **state)
 static void a_line_ends_where_a_control_does(void **state)
 {
     (void)state;
-    assert_int_equal(wd_plain_bytes("name\nwandistiller: done", 23, 100), 4);
-    assert_int_equal(wd_plain_bytes("na\xc3\xafve", 6, 100), 6);
-    assert_int_equal(wd_plain_bytes("name", 4, 3), 3);
-    assert_int_equal(wd_plain_bytes("a\x7f", 2, 100), 1);
-    assert_int_equal(wd_plain_bytes("", 0, 100), 0);
+    assert_int_equal(wd_terminal_safe_bytes("name\nwandistiller: done", 23, 100), 4);
+    assert_int_equal(wd_terminal_safe_bytes("na\xc3\xafve", 6, 100), 6);
+    assert_int_equal(wd_terminal_safe_bytes("name", 4, 3), 3);
+    assert_int_equal(wd_terminal_safe_bytes("a\x7f", 2, 100), 1);
+    assert_int_equal(wd_terminal_safe_bytes("", 0, 100), 0);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* Text that is safe to print: see core/plain.h. */
-#include "core/plain.h"
+/* Text that is safe to print: see core/terminal_safe.h. */
+#include "core/terminal_safe.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,7 +48,7 @@ static bool is_shown(uint32_t point)
     return true;
 }
 
-void wd_make_plain(char *text)
+void wd_make_terminal_safe(char *text)
 {
     char *to = text;
     for (const char *from = text; *from;) {
@@ -64,7 +64,7 @@ void wd_make_plain(char *text)
     *to = '\0';
 }
 
-int wd_plain_bytes(const char *text, size_t bytes, int most)
+int wd_terminal_safe_bytes(const char *text, size_t bytes, int most)
 {
     int n = 0;
     while (n < most && (size_t)n < bytes && (unsigned char)text[n] >= 0x20 && text[n] != 0x7f) n++;

@@ -1,5 +1,6 @@
-/* See swap.h. A reader finds the old folder or the new one, each whole, also after a crash. */
-#include "train/output/swap.h"
+/* See replace_folder.h. A reader finds the old folder or the new one, each whole, also after a
+ * crash. */
+#include "train/output/replace_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +57,7 @@ wd_status wd_folder_settle(const char *path, wd_err *err)
 }
 
 /* For file systems that cannot exchange two names: renames the old folder first, then the new. */
-static int swap_in_two_steps(const char *path, const char *fresh, const char *aside)
+static int replace_in_two_steps(const char *path, const char *fresh, const char *aside)
 {
     if (rename(path, aside)) return -1;
     if (!rename(fresh, path)) return 0;
@@ -66,7 +67,7 @@ static int swap_in_two_steps(const char *path, const char *fresh, const char *as
     return -1;
 }
 
-wd_status wd_folder_swap_in(const char *path, const char *fresh, wd_err *err)
+wd_status wd_folder_replace(const char *path, const char *fresh, wd_err *err)
 {
     char aside[WD_PATH_MAX];
     bool exchanged = false;
@@ -78,7 +79,7 @@ wd_status wd_folder_swap_in(const char *path, const char *fresh, wd_err *err)
     else if (errno == ENOENT || !wd_path_exists(path))
         failed = rename(fresh, path);
     else if (errno == ENOSYS || errno == EINVAL)
-        failed = swap_in_two_steps(path, fresh, aside);
+        failed = replace_in_two_steps(path, fresh, aside);
     if (failed) {
         wd_file_space_note(errno);
         return wd_fail(err, WD_IO, "%s: cannot be put in place from %s: %s", path, fresh,

@@ -1,6 +1,6 @@
 /* Puts a finished folder in its place. */
-#ifndef WD_TRAIN_OUTPUT_SWAP_H
-#define WD_TRAIN_OUTPUT_SWAP_H
+#ifndef WD_TRAIN_OUTPUT_REPLACE_FOLDER_H
+#define WD_TRAIN_OUTPUT_REPLACE_FOLDER_H
 
 #include "core/error.h"
 
@@ -11,7 +11,7 @@
  * places with it in one step where the file system can (Linux renameat2), and is removed. Where it
  * cannot, the older folder is called .old-<name> for a moment: after a kill in that moment
  * wd_folder_settle gives it its name back. Returns when both parents are on disk. */
-wd_status wd_folder_swap_in(const char *path, const char *fresh, wd_err *err);
+wd_status wd_folder_replace(const char *path, const char *fresh, wd_err *err);
 
 /* After a kill: if the folder that made room for `path` is still there, it is called `path` again,
  * or is removed where the new one has come. */
