@@ -126,14 +126,16 @@ static size_t read_some(char *out, size_t bytes, const char *path)
 
 /* ---- files of the jobs ---- */
 
-/* Options of all ranks; their folders are in the folder of this file. */
+/* Options of all ranks; their folders are in the folder of this file. Dtypes are among them, for
+ * the default is another one on simulated GPUs: jobs that begin on different devices would train
+ * different students. */
 static const char options_json[] =
     "{\"teacher_path\": \"teacher\", \"data_path\": \"prompts.txt\", "
     "\"student_config\": \"student.json\", \"output_dir\": \"run\", "
     "\"height\": 32, \"width\": 32, \"batch_size\": 1, \"trajectories\": 6, "
     "\"trajectory_steps\": 4, \"lr\": 1e-4, \"lr_schedule\": \"constant\", "
     "\"num_steps\": 10000000, \"checkpoint_interval\": 3, \"resume\": \"auto\", "
-    "\"num_threads\": 1}";
+    "\"num_threads\": 1, \"teacher_dtype\": \"float32\", \"mixed_precision\": \"no\"}";
 
 static void write_text(const torture *t, const char *name, const char *text)
 {
