@@ -284,22 +284,16 @@ static void every_page_is_known(void **state)
 
 enum { OPENING_LINES = 15 };
 
-/* The command of the program that `word` names; WD_JOB_COMMON: none. */
-static wd_job job_of(const char *word)
-{
-    int job = 0;
-    while (job < (int)WD_JOB_COUNT && strcmp(word, wd_job_name((wd_job)job))) job++;
-    return (wd_job)job;
-}
-
 /* A command of a page's first block is complete, and has only options of the command it calls. */
 static void check_opening_command(const char *page, const command *c)
 {
     int at = 0;
+    wd_err err;
+    wd_job job = WD_JOB_COMMON; /* of a call without a command */
     if (is_template(c)) fail_msg("%s: the first block has words left out (...)", page);
     while (at < c->words && strcmp(c->word[at], "wandistiller")) at++;
     if (at + 1 >= c->words) return; /* it calls another program */
-    const wd_job job = job_of(c->word[at + 1]);
+    if (c->word[at + 1][0] != '-') wd_test_ok(wd_job_find(&job, c->word[at + 1], &err), &err);
     for (int i = at + 1; i < c->words; i++) {
         char name[64];
         if (strncmp(c->word[i], "--", 2)) continue;
