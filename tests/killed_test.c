@@ -3,7 +3,7 @@
  * run that was left alone. WD_TEST_SEED repeats the moments of an earlier test. */
 #include "runs.h"
 
-enum { RUN_STEPS = 80, ENDS = 8, START_MS = 400, STEP_MS = 12 };
+enum { RUN_STEPS = 120, ENDS = 12, START_MS = 400, STEP_MS = 12 };
 
 static wd_program program;
 static char whole[256], out[256], log_path[256]; /* wd_test_path's texts do not last */
@@ -13,7 +13,7 @@ static char whole[256], out[256], log_path[256]; /* wd_test_path's texts do not 
         "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
         wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
         "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
-        "--optimizer", "ademamix", "--num_steps", "80", "--checkpoint_interval", "7", "--seed",    \
+        "--optimizer", "ademamix", "--num_steps", "120", "--checkpoint_interval", "7", "--seed",   \
         "3", "--log_level", "info"
 
 /* ---- moments ---- */
@@ -107,7 +107,7 @@ static json_t *state_of(const char *run)
 {
     char path[WD_PATH_MAX];
     wd_err err;
-    wd_test_ok(wd_path_join(path, run, "checkpoints/step-00000080/state.json", &err), &err);
+    wd_test_ok(wd_path_join(path, run, "checkpoints/step-00000120/state.json", &err), &err);
     json_t *state = json_load_file(path, 0, NULL);
     assert_non_null(state);
     json_object_del(json_object_get(state, "run"), "seconds");
@@ -117,7 +117,7 @@ static json_t *state_of(const char *run)
 /* Weights, moments, EMA, trajectories and targets, and what else the last checkpoint has. */
 static void assert_same_checkpoint(void)
 {
-    static const char file[] = "checkpoints/step-00000080/state.safetensors";
+    static const char file[] = "checkpoints/step-00000120/state.safetensors";
     const char *const run[2] = {whole, out};
     char path[WD_PATH_MAX], hash[2][33];
     wd_err err;
