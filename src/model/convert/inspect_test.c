@@ -113,6 +113,30 @@ static void single_files_and_components(void **state)
     }
 }
 
+/* Wan2.2's image-to-video transformer has no tensor that a text-to-video one lacks. */
+static void says_image_to_video(void **state)
+{
+    (void)state;
+    for (int channels = 16; channels <= 36; channels += 20) {
+        wd_err err;
+        wd_pipeline p;
+        wd_tensor_table table;
+        json_t *tree;
+        char path[WD_PATH_MAX], *text;
+        wd_test_ok(wd_pipeline_open(&p, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+        p.dit.in_channels = channels;
+        wd_test_ok(wd_dit_table_open(&table, &p.dit, &err), &err);
+        wd_test_sparse_file(wd_test_below(path, wd_test_folder(), "i2v.safetensors"), &table, 0, 1,
+                            WD_F32, NULL);
+        wd_dit_table_close(&table);
+        wd_test_ok(wd_inspect_tree(&tree, path, NULL, &err), &err);
+        wd_test_ok(wd_inspect_text(&text, tree, &err), &err);
+        assert_int_equal(strstr(text, "image-to-video") != NULL, channels == 36);
+        wd_free(text);
+        json_decref(tree);
+    }
+}
+
 static void refuses_as_use_would(void **state)
 {
     (void)state;
@@ -205,6 +229,7 @@ int main(void)
         cmocka_unit_test(published_models),
         cmocka_unit_test(wan_tiny_as_text),
         cmocka_unit_test(single_files_and_components),
+        cmocka_unit_test(says_image_to_video),
         cmocka_unit_test(refuses_as_use_would),
         cmocka_unit_test(hostile_configurations_are_only_text),
         cmocka_unit_test(a_short_name_is_read_within_its_bounds),

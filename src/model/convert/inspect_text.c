@@ -209,6 +209,20 @@ static bool same_shape(const json_t *components)
     return a && b && json_equal(a, b);
 }
 
+/* A transformer by itself is only described, also one that all other commands refuse. */
+static void say_other_kind(wd_text_builder *p, const json_t *components)
+{
+    const json_t *config = json_object_get(json_object_get(components, "transformer"), "config");
+    const json_t *in = json_object_get(config, "in_channels");
+    const json_t *out = json_object_get(config, "out_channels");
+    if (json_is_integer(in) && json_is_integer(out) && !json_equal(in, out))
+        wd_text_builder_say(p,
+                            "an image-to-video or control model, %" JSON_INTEGER_FORMAT
+                            " channels in, %" JSON_INTEGER_FORMAT
+                            " out: all other commands take text-to-video models only\n",
+                            json_integer_value(in), json_integer_value(out));
+}
+
 wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err)
 {
     wd_text_builder p = {.status = WD_OK, .err = err};
@@ -220,6 +234,7 @@ wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err)
         wd_text_builder_say(&p, ", %s names%s%s", text(tree, "naming"),
                             text(tree, "prefix")[0] ? " behind " : "", text(tree, "prefix"));
     wd_text_builder_say(&p, "\n");
+    if (components) say_other_kind(&p, components);
     if (json_object_get(tree, "parameters") && components) say_pipeline(&p, tree);
     json_object_foreach((json_t *)components, name, c) if (text(c, "loras")[0])
         wd_text_builder_say(&p, "%s with LoRAs: %s\n", name, text(c, "loras"));
