@@ -10,7 +10,7 @@
 #include "bench/bench.h"
 #include "core/memory.h"
 #include "dev/rates.h"
-#include "io/file/disk_rate.h"
+#include "io/file/disk.h"
 #include "teacher/plan/planner.h"
 #include "teacher/plan/stage_layout.h"
 #include "train/loop/plan.h"

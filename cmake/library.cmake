@@ -114,7 +114,7 @@ endforeach()
 set(WD_ISA_LIST generic ${WD_ISAS_WANTED})
 list(REMOVE_DUPLICATES WD_ISA_LIST)
 list(TRANSFORM WD_ISA_LIST PREPEND WD_BUILT_ OUTPUT_VARIABLE WD_ISAS_BUILT)
-set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dev/cpu/table.c PROPERTIES
+set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dev/cpu/kernels.c PROPERTIES
                             COMPILE_DEFINITIONS "${WD_ISAS_BUILT}")
 set(WD_OBJECTS $<TARGET_OBJECTS:wd_core_objects>)
 if(TARGET wd_cuda_image)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "dev/ops.h"
-#include "io/file/disk_rate.h"
+#include "io/file/disk.h"
 #include "io/file/file_reader.h"
 #include "testing.h"
 

@@ -2,8 +2,8 @@
  * pasting, which are read through a shell. */
 #include "program.h"
 
-#include "api/options/options_json.h"
-#include "api/options/train_command.h"
+#include "api/options/config.h"
+#include "api/options/job_command.h"
 #include "cli/cli.h"
 #include "core/random.h"
 

@@ -11,7 +11,6 @@
 #include "core/checked.h"
 #include "core/dtype.h"
 #include "core/host.h"
-#include "core/host_meter.h"
 #include "core/random.h"
 #include "core/tensor.h"
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/terminal_safe.h"
 
 enum { MESSAGE_MAX = 1 << 15, KEPT_MAX = 14 << 10 }; /* a command to paste may be long */

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/terminal_safe.h"
 
 /* zsh replaces a word that begins with '=' by the path of a program. */

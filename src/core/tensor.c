@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "core/append.h"
+#include "core/text.h"
 
 const char *wd_dims_text(char *out, size_t out_bytes, const int64_t *dim, int ndim)
 {

@@ -8,7 +8,7 @@
  * characters except newline and tab, marks that change the direction of text, characters without a
  * width or shape, and bytes that are not UTF-8. Names and values in files may contain them; printed
  * unchanged they could rewrite earlier lines, set the window's title or show a wrong name.
- * core/error.c, core/log.c and core/text_builder.c pass every message through this function. */
+ * core/error.c, core/log.c and core/text.c pass every message through this function. */
 void wd_make_terminal_safe(char *text);
 
 /* How many bytes of a text, at most `most`, come before its first control character: what a message

@@ -6,7 +6,7 @@
 
 /* Starts a thread that blocks all signals, so that other threads handle them while it runs. Use it
  * for threads that only watch. A thread that does the work must not block the signals of its own
- * crash, or the crash would not be reported (job/watch/watch_crash.h). Returns 0 or an error
+ * crash, or the crash would not be reported (job/watch/watch_end.h). Returns 0 or an error
  * number. */
 int wd_thread_start(pthread_t *out, void *(*run)(void *context), void *context);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/log.h"
 #include "dev/cuda.h"
 

@@ -7,7 +7,6 @@
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/memory.h"
-#include "core/rate.h"
 #include "dev/fill_random.h"
 #include "dev/ops.h"
 

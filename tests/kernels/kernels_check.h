@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/parallel.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/onednn.h"

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "dev/cuda/abi_nccl.h"
+#include "dev/cuda/api_nccl.h"
 #include "standin/nccl.h"
 
 enum { WD_NCCL_ROUTE_BYTES = 16 << 20 }; /* of data on its way from one rank to another */

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "api/jobs/merged.h"
-#include "api/options/parts.h"
-#include "core/append.h"
+#include "api/options/option_paths.h"
+#include "core/text.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"

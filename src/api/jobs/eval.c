@@ -4,7 +4,7 @@
  * teacher samples in as many steps as the student, and its states and velocities are kept for a
  * batch -> the student samples with the same prompts and noise, and computes its velocities at the
  * teacher's states -> the teacher samples in its own number of steps -> all are decoded ->
- * differences, summed up by eval_measure.h. The velocity error shows how well each noise level was
+ * differences, summed up by eval_report.h. The velocity error shows how well each noise level was
  * learnt; latents and pictures show the total error; sheet and agreement compare with the teacher's
  * own steps. Loading is not timed. */
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 #include "api/jobs/eval_job.h"
 #include "api/jobs/gallery.h"
-#include "api/options/json_text.h"
+#include "api/options/config.h"
 #include "core/clock.h"
 #include "core/memory.h"
 #include "model/sampling/picture.h"

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/options/parts.h"
-#include "api/setup/compute_dtype.h"
+#include "api/options/option_paths.h"
+#include "api/setup/dtypes.h"
 #include "core/log.h"
 #include "io/file/writable.h"
 

@@ -2,7 +2,6 @@
 #ifndef WD_API_JOBS_EVAL_JOB_H
 #define WD_API_JOBS_EVAL_JOB_H
 
-#include "api/jobs/eval_measure.h"
 #include "api/jobs/eval_report.h"
 #include "api/jobs/merged.h"
 #include "api/plan/drawing_plan.h"

@@ -9,8 +9,8 @@
 
 #include "api/jobs/merged.h"
 #include "api/jobs/tensor_file.h"
-#include "api/options/parts.h"
-#include "api/setup/compute_dtype.h"
+#include "api/options/option_paths.h"
+#include "api/setup/dtypes.h"
 #include "api/setup/memory_report.h"
 #include "core/checked.h"
 #include "core/host.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/checked.h"
 #include "core/memory.h"
 #include "io/file/file.h"

@@ -11,30 +11,53 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/plan/advice.h"
 #include "api/jobs/agreement.h"
-#include "api/setup/device_memory.h"
-#include "api/plan/disk_plan.h"
-#include "api/setup/memory_report.h"
 #include "api/options/option_paths.h"
-#include "api/options/options_json.h"
-#include "api/setup/rank_gpus.h"
-#include "api/setup/ranks.h"
-#include "api/plan/run_length.h"
-#include "api/plan/sheets.h"
+#include "api/options/config.h"
+#include "api/plan/disk_plan.h"
 #include "api/plan/encoding_plan.h"
-#include "api/jobs/traffic_report.h"
-#include "api/plan/train_plan.h"
-#include "api/plan/train_cluster.h"
-#include "api/setup/train_dtypes.h"
+#include "api/plan/plan_verdict.h"
+#include "api/plan/sheets.h"
 #include "api/plan/suggestions.h"
+#include "api/plan/train_cluster.h"
+#include "api/plan/train_plan.h"
+#include "api/setup/device_memory.h"
+#include "api/setup/memory_report.h"
+#include "api/setup/ranks.h"
+#include "api/setup/dtypes.h"
 #include "core/host.h"
-#include "core/host_meter.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/shell.h"
 #include "core/stop.h"
 #include "job/launch/rank_peers.h"
+
+/* ---- traffic between ranks ---- */
+
+/* Logs the bytes of all ranks together, lane by lane, at the end of a run with several ranks. All
+ * ranks call it. */
+static wd_status traffic_report(wd_comm *comm, wd_err *err)
+{
+    static const char *const name[WD_LANES] = {[WD_LANE_CONTROL] = "control",
+                                               [WD_LANE_GRADIENTS] = "gradients",
+                                               [WD_LANE_TARGETS] = "targets",
+                                               [WD_LANE_ACTIVATIONS] = "activations"};
+    const size_t bytes = sizeof comm->sent;
+    int64_t *all;
+    if (comm->ranks == 1) return WD_OK;
+    WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, bytes, "what ranks have sent", err));
+    memcpy(all + comm->rank * WD_LANES, comm->sent, bytes);
+    wd_comm_allgather_small(comm, all, bytes);
+    for (int lane = 0; lane < WD_LANES; lane++) {
+        int64_t sum = 0;
+        for (int r = 0; r < comm->ranks; r++) sum += all[r * WD_LANES + lane];
+        wd_log(WD_LOG_INFO, "sent to other ranks: %-11s %" PRId64 " B", name[lane], sum);
+    }
+    wd_free(all);
+    return WD_OK;
+}
+
+/* ---- train ---- */
 
 /* ---- the plan ---- */
 
@@ -351,7 +374,7 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
         const size_t most = peak > before ? peak - before : 0;
         wd_memory_report_measured(&p->memory, devices, most);
         WD_TRY_OUT(wd_memory_report_ranks(s->trainer.machine.comm, &p->memory, devices, most, err));
-        status = wd_traffic_report(s->trainer.machine.comm, err);
+        status = traffic_report(s->trainer.machine.comm, err);
     }
 out:
     wd_host_meter_close(meter);

@@ -1,14 +1,30 @@
 /* Options from and to JSON: --config FILE.json, and the options part of run.json. */
+#include "api/options/config.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "api/options/option_paths.h"
-#include "api/options/options_json.h"
 #include "api/options/tables.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/terminal_safe.h"
 #include "io/file/file.h"
+
+/* ---- JSON as text ---- */
+
+wd_status wd_json_text_of(char **out, const json_t *json, wd_err *err)
+{
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9) | JSON_ENSURE_ASCII;
+    const size_t bytes = json_dumpb(json, NULL, 0, flags);
+    if (!bytes) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for JSON");
+    WD_TRY(wd_alloc((void **)out, bytes + 2, 1, "JSON text", err));
+    json_dumpb(json, *out, bytes, flags);
+    (*out)[bytes] = '\n';
+    return WD_OK;
+}
+
+/* ---- options from JSON ---- */
 
 struct wd_config {
     json_t *file;    /* owns the strings that options borrow */

@@ -113,3 +113,10 @@ void wd_job_command(char *out, size_t out_bytes, wd_job job, const void *options
     append_all(&t, job, &changed, &usual);
     if (t.full) snprintf(out, out_bytes, "wandistiller %s ...", wd_job_name(job));
 }
+
+/* ---- the command line of a run ---- */
+
+void wd_train_command(char *out, size_t out_bytes, const wd_train_options *options)
+{
+    wd_job_command(out, out_bytes, WD_JOB_TRAIN, options, NULL, 0);
+}

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "io/file/file.h"
 #include "io/text/prompts.h"
 
@@ -94,4 +94,13 @@ wd_status wd_option_paths_resolve(json_t *options, wd_job job, const char *folde
             return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the paths of options");
     }
     return WD_OK;
+}
+
+/* ---- parts of a model ---- */
+
+bool wd_parts_any(const wd_pipeline_parts *parts)
+{
+    for (int c = 0; c < WD_COMPONENT_COUNT; c++)
+        if (parts->part[c]) return true;
+    return false;
 }

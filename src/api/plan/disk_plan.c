@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "api/options/json_text.h"
+#include "api/options/config.h"
 #include "api/setup/memory_report.h"
 #include "core/log.h"
 #include "model/text_cache/text_cache.h"

@@ -8,8 +8,8 @@
 #define WD_API_PLAN_DISK_PLAN_H
 
 #include "api/plan/train_plan.h"
-#include "core/text_builder.h"
-#include "io/file/disk_space.h"
+#include "core/text.h"
+#include "io/file/disk.h"
 
 enum { WD_DISKS_MAX = 4, WD_DISK_ITEMS_MAX = 12 };
 

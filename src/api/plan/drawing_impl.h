@@ -1,7 +1,7 @@
 /* The search for a plan of drawing. Private to src/api/plan/drawing_*.c.
  *
  * drawing_plan.c       budgets, encoder and decoder, strategies in their order
- * drawing_rehearsal.c  what a plan needs
+ * drawing_plan.c  what a plan needs
  * drawing_refusal.c    what is missing, and what would fit */
 #ifndef WD_API_PLAN_DRAWING_IMPL_H
 #define WD_API_PLAN_DRAWING_IMPL_H
@@ -49,22 +49,7 @@ int wd_drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *
 
 bool wd_drawing_plan_fits(const wd_drawing_plan *plan);
 
-/* ---- drawing_rehearsal.c ---- */
-
-/* *out = what encoding the job's prompts on `device` needs; in another dtype than the text cache's:
- * what any prompts need at most. WD_UNSUPPORTED: the device cannot. */
-wd_status wd_drawing_rehearse_encoding(wd_drawing_need *out, const wd_drawing *drawing,
-                                       wd_dtype dtype, wd_device *device, wd_err *err);
-
-/* *out = what decoding `batch` pictures on `device`, with nothing else there, needs.
- * WD_UNSUPPORTED: it cannot. */
-wd_status wd_drawing_rehearse_decoding(wd_drawing_need *out, const wd_drawing *drawing,
-                                       wd_device *device, int64_t batch, wd_err *err);
-
-/* *out = what drawing as `plan` says needs, on the device of plan->painter: with decoding, where
- * that takes place beside the models. */
-wd_status wd_drawing_rehearse(wd_drawing_need *out, const wd_drawing *drawing,
-                              const wd_drawing_plan *plan, wd_err *err);
+/* ---- drawing_plan.c ---- */
 
 /* ---- drawing_refusal.c ---- */
 

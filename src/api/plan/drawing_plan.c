@@ -9,6 +9,141 @@
 #include "api/setup/memory_report.h"
 #include "core/host.h"
 #include "core/log.h"
+#include "core/memory.h"
+#include "dev/ops.h"
+#include "model/sampling/picture.h"
+
+/* ---- dry runs ---- */
+
+enum { STEPS = 2 }; /* of the sampler: further steps take the same memory */
+
+/* A dry device that stands for another one, and the memory meter since it was opened. */
+typedef struct rehearsal {
+    wd_device *device;
+    wd_queue *queue;
+    int64_t held_before;
+    size_t host; /* host memory that the meter does not see */
+} rehearsal;
+
+static wd_status begin(rehearsal *r, wd_device *target, wd_err *err)
+{
+    *r = (rehearsal){0};
+    WD_TRY(wd_device_open_dry(&r->device, target, err));
+    r->held_before = wd_memory_held();
+    wd_memory_restart_peak();
+    wd_memory_plan_only(true);
+    return wd_queue_open(&r->queue, r->device, err);
+}
+
+/* Adds up what was counted, if `status` is WD_OK; closes the device in any case. */
+static wd_status end(wd_drawing_need *out, rehearsal *r, wd_status status, wd_err *err)
+{
+    wd_memory_plan_only(false);
+    if (status == WD_OK) status = wd_device_check_kernels(err);
+    if (status == WD_OK) status = wd_device_check_planned(r->device, err);
+    if (status == WD_OK) {
+        const size_t pool = wd_device_bytes_peak(r->device) + wd_queue_workspace_bytes(r->queue);
+        const bool is_host = wd_device_traits(r->device)->reads_host;
+        out->device = is_host ? 0 : pool;
+        out->host = (size_t)(wd_memory_peak() - r->held_before) + r->host + (is_host ? pool : 0);
+    }
+    wd_queue_close(r->queue);
+    wd_device_close(r->device);
+    return status;
+}
+
+/* *out = what encoding the job's prompts on `device` needs; in another dtype than the text cache's:
+ * what any prompts need at most. WD_UNSUPPORTED: the device cannot. */
+static wd_status drawing_rehearse_encoding(wd_drawing_need *out, const wd_drawing *drawing,
+                                           wd_dtype dtype, wd_device *device, wd_err *err)
+{
+    rehearsal r;
+    const wd_painter_options *m = drawing->model[0];
+    *out = (wd_drawing_need){0};
+    wd_status status = begin(&r, device, err);
+    if (status == WD_OK && dtype == WD_DTYPE_COUNT)
+        status = wd_text_cache_encode(drawing->text, r.queue, err);
+    else if (status == WD_OK)
+        status = wd_text_cache_rehearse(m->pipeline, m->embeds->tokens, dtype, r.queue, err);
+    return end(out, &r, status, err);
+}
+
+/* A batch's latents and pictures in host memory, which are zeros. */
+typedef struct arrays {
+    float *latents, *image;
+} arrays;
+
+static wd_status alloc_arrays(arrays *a, const wd_drawing *d, int64_t batch, wd_err *err)
+{
+    const wd_painter_options *m = d->model[0];
+    const int64_t scale = wd_pipeline_vae_scale(d->vae), pixels = m->height * m->width;
+    *a = (arrays){0};
+    WD_TRY(wd_alloc((void **)&a->latents, (size_t)(batch * pixels),
+                    (size_t)m->pipeline->dit.in_channels * sizeof(float), "latents", err));
+    return wd_alloc((void **)&a->image, (size_t)(batch * pixels),
+                    (size_t)(3 * scale * scale) * sizeof(float), "pictures", err);
+}
+
+static void free_arrays(arrays *a)
+{
+    wd_free(a->latents);
+    wd_free(a->image);
+}
+
+static wd_status decode(const arrays *a, const wd_drawing *d, int64_t batch, wd_queue *queue,
+                        wd_err *err)
+{
+    return wd_pictures_decode(a->image, a->latents, batch, d->model[0]->height, d->model[0]->width,
+                              d->vae, queue, err);
+}
+
+/* *out = what decoding `batch` pictures on `device`, with nothing else there, needs.
+ * WD_UNSUPPORTED: it cannot. */
+static wd_status drawing_rehearse_decoding(wd_drawing_need *out, const wd_drawing *drawing,
+                                           wd_device *device, int64_t batch, wd_err *err)
+{
+    rehearsal r;
+    arrays a = {0};
+    *out = (wd_drawing_need){0};
+    wd_status status = begin(&r, device, err);
+    if (status == WD_OK) status = alloc_arrays(&a, drawing, batch, err);
+    if (status == WD_OK) status = decode(&a, drawing, batch, r.queue, err);
+    free_arrays(&a);
+    return end(out, &r, status, err);
+}
+
+/* *out = what drawing as `plan` says needs, on the device of plan->painter: with decoding, where
+ * that takes place beside the models. */
+static wd_status drawing_rehearse(wd_drawing_need *out, const wd_drawing *drawing,
+                                  const wd_drawing_plan *plan, wd_err *err)
+{
+    rehearsal r;
+    arrays a = {0};
+    wd_painter *painter[WD_DRAWING_MODELS_MAX] = {NULL};
+    wd_status status;
+    *out = (wd_drawing_need){0};
+    WD_TRY_OUT(begin(&r, wd_queue_device(plan->painter), err));
+    WD_TRY_OUT(alloc_arrays(&a, drawing, plan->batch, err));
+    for (int i = 0; i < drawing->models; i++) {
+        wd_painter_options o = *drawing->model[i];
+        wd_drawing_follow(&o, plan, drawing->run, i);
+        o.steps = o.steps < STEPS ? o.steps : STEPS;
+        WD_TRY_OUT(wd_painter_open(&painter[i], &o, r.queue, err));
+        r.host += wd_painter_weights(painter[i])->host_bytes;
+        out->mapped += wd_painter_weights(painter[i])->mapped_bytes;
+    }
+    for (int i = 0; i < drawing->models; i++)
+        WD_TRY_OUT(
+            wd_painter_run(painter[i], a.latents, NULL, 0, wd_painter_batch(painter[i]), err));
+    if (!plan->in_turn && plan->decoder == plan->painter)
+        WD_TRY_OUT(decode(&a, drawing, plan->batch, r.queue, err));
+out:
+    for (int i = 0; i < drawing->models; i++) wd_painter_close(painter[i]);
+    free_arrays(&a);
+    return end(out, &r, status, err);
+}
+
+/* ---- the plan ---- */
 
 /* Measurements of the program's own memory differ by less than this between runs. */
 enum { PROGRAM_SLACK = 1 << 20 };
@@ -72,12 +207,12 @@ static wd_status choose_encoder(wd_drawing_search *s, wd_err *err)
     wd_err why = {0};
     s->encoder = d->run->device;
     const wd_status status =
-        wd_drawing_rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, &why);
+        drawing_rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, &why);
     if (!settles(&on_processor, s, status, &s->encoding))
         return wd_fail(err, status, "%s", why.message);
     if (!on_processor) return WD_OK;
     s->encoder = d->run->processor;
-    return wd_drawing_rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, err);
+    return drawing_rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, err);
 }
 
 /* The decoder is the device's if that has room for the fewest pictures that it may have to decode
@@ -90,12 +225,12 @@ static wd_status choose_decoder(wd_drawing_search *s, wd_err *err)
     s->decoder = d->run->queue;
     s->decoded = d->batch ? s->batch : 1;
     const wd_status status =
-        wd_drawing_rehearse_decoding(&s->decoding, d, d->run->device, s->decoded, &why);
+        drawing_rehearse_decoding(&s->decoding, d, d->run->device, s->decoded, &why);
     if (!settles(&on_processor, s, status, &s->decoding))
         return wd_fail(err, status, "%s", why.message);
     if (!on_processor) return WD_OK;
     s->decoder = d->run->host;
-    return wd_drawing_rehearse_decoding(&s->decoding, d, d->run->processor, s->decoded, err);
+    return drawing_rehearse_decoding(&s->decoding, d, d->run->processor, s->decoded, err);
 }
 
 /* ---- one strategy ---- */
@@ -107,16 +242,16 @@ static wd_status rehearse(wd_drawing_search *s, wd_err *err)
     wd_drawing_plan *p = &s->plan;
     wd_drawing_need need;
     if (p->batch != s->decoded)
-        WD_TRY(wd_drawing_rehearse_decoding(&s->decoding, d, wd_queue_device(s->decoder), p->batch,
-                                            err));
+        WD_TRY(
+            drawing_rehearse_decoding(&s->decoding, d, wd_queue_device(s->decoder), p->batch, err));
     s->decoded = p->batch;
-    WD_TRY(wd_drawing_rehearse(&need, d, p, err));
-    const size_t arrays = d->host_bytes + (size_t)p->batch * d->host_bytes_each;
+    WD_TRY(drawing_rehearse(&need, d, p, err));
+    const size_t array_bytes = d->host_bytes + (size_t)p->batch * d->host_bytes_each;
     p->device_bytes = need.device;
     raise_to(&p->device_bytes, s->encoding.device);
     raise_to(&p->device_bytes, s->decoding.device);
-    p->host_bytes = need.host + arrays;
-    raise_to(&p->host_bytes, s->decoding.host + arrays);
+    p->host_bytes = need.host + array_bytes;
+    raise_to(&p->host_bytes, s->decoding.host + array_bytes);
     raise_to(&p->host_bytes, s->encoding.host);
     p->host_bytes += s->program;
     p->mapped_bytes = need.mapped;

@@ -3,17 +3,15 @@
  */
 #include <string.h>
 
-#include "api/options/json_text.h"
-#include "api/plan/advice.h"
+#include "api/options/config.h"
 #include "api/plan/encoding_plan.h"
 #include "api/plan/plan_print.h"
 #include "api/plan/plan_svg.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/suggestions.h"
 #include "api/setup/device_memory.h"
-#include "api/setup/rank_gpus.h"
 #include "api/setup/ranks.h"
-#include "api/setup/train_dtypes.h"
+#include "api/setup/dtypes.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"

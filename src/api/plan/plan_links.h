@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "api/plan/train_plan.h"
-#include "core/text_builder.h"
+#include "core/text.h"
 
 /* Prints a line for every link. Corresponding links of different ranks have one line, with the
  * largest of their figures. */

@@ -9,7 +9,7 @@
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
 #include "api/setup/memory_report.h"
-#include "core/text_builder.h"
+#include "core/text.h"
 #include "train/network/params.h"
 
 enum { CELL = 32, LIMIT = 17, LIMIT_OF_RANKS = 27, FEW_DEVICES = 4 };

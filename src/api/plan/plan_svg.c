@@ -2,12 +2,206 @@
 #include "api/plan/plan_svg.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "api/plan/svg.h"
+#include "api/setup/memory_report.h"
 #include "core/memory.h"
 #include "io/file/file.h"
+
+/* ---- columns of memory ---- */
+
+enum {
+    PER_ROW = 5,
+    PITCH = (WD_PLAN_SVG_WIDTH - 2 * WD_PLAN_SVG_MARGIN) / PER_ROW,
+    BAR = 40,
+    BESIDE = BAR + 13, /* where names begin */
+    NAME = PITCH - BESIDE - 8,
+    HEIGHT = 270,
+    HEAD = 24,
+    FOOT = 26,
+    LINE = 12, /* vertical distance of names */
+    NAMES_MAX = HEIGHT / LINE
+};
+
+/* A block's name, and the y coordinate of the block. */
+typedef struct label {
+    char text[96];
+    double wanted, y;
+} label;
+
+typedef struct column {
+    int place;
+    size_t bytes, budget, peak;
+    const wd_plan_item *item[WD_PLAN_ITEMS_MAX]; /* from the bottom */
+    int items;
+} column;
+
+/* ---- the items of a column ---- */
+
+static bool is_in(const wd_plan_item *item, int place, wd_plan_phase later)
+{
+    return item->place == place && (item->phase == WD_PLAN_PROGRAM ||
+                                    item->phase == WD_PLAN_TRAINING || item->phase == later);
+}
+
+/* The phase that adds the most memory to that of training. */
+static wd_plan_phase later_phase(const wd_memory_plan *items, int place)
+{
+    size_t saving = 0, sampling = 0;
+    for (int i = 0; i < items->items; i++) {
+        const wd_plan_item *item = &items->item[i];
+        if (item->place != place) continue;
+        if (item->phase == WD_PLAN_SAVING) saving += item->bytes;
+        if (item->phase == WD_PLAN_SAMPLING) sampling += item->bytes;
+    }
+    return sampling > saving ? WD_PLAN_SAMPLING : WD_PLAN_SAVING;
+}
+
+static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan *items, int place)
+{
+    const wd_cluster *cluster = &t->plan->input.cluster;
+    const wd_plan_phase later = later_phase(items, place);
+    *c = (column){.place = place};
+    c->budget = place == WD_PLAN_HOST ? cluster->host_bytes : cluster->device[place].bytes;
+    c->peak = place == WD_PLAN_HOST ? wd_placed_host_peak(&t->shown->bytes, cluster)
+                                    : wd_train_plan_peak(t->plan, t->shown, place);
+    for (int round = 0; round < 2; round++) /* items of training come first, at the bottom */
+        for (int i = 0; i < items->items; i++) {
+            const wd_plan_item *item = &items->item[i];
+            if (!is_in(item, place, later) || (item->phase == later) != (round == 1)) continue;
+            c->item[c->items++] = item;
+            c->bytes += item->bytes;
+        }
+}
+
+/* ---- names ---- */
+
+/* Moves names apart so that they are at least a line apart, and between `top` and `bottom`. */
+static void move_apart(label *labels, int n, double top, double bottom)
+{
+    double below = bottom + LINE;
+    for (int i = 0; i < n; i++) {
+        labels[i].y = fmin(labels[i].wanted, below - LINE);
+        below = labels[i].y;
+    }
+    double above = top - LINE;
+    for (int i = n - 1; i >= 0; i--) {
+        labels[i].y = fmax(labels[i].y, above + LINE);
+        above = labels[i].y;
+    }
+}
+
+static const char *name_of(char out[96], const wd_plan_item *item)
+{
+    char bytes[32];
+    bool now = item->phase == WD_PLAN_TRAINING || item->phase == WD_PLAN_PROGRAM;
+    snprintf(out, 96, "%s%s%s: %s", item->name, now ? "" : ", while ",
+             now ? "" : wd_plan_phase_name(item->phase),
+             wd_bytes_text(bytes, sizeof bytes, item->bytes));
+    return out;
+}
+
+static const char *kind_of(const wd_plan_item *item)
+{
+    return !strncmp(item->name, "teacher", 7)   ? "teacher"
+           : !strncmp(item->name, "student", 7) ? "student"
+                                                : "other";
+}
+
+/* ---- drawing ---- */
+
+static int draw_blocks(label *labels, wd_text_builder *builder, const column *c, double x,
+                       double bottom, double scale)
+{
+    char text[96], style[64], bytes[32];
+    int n = 0, thin = 0;
+    size_t thin_bytes = 0;
+    double y = bottom, thin_at = bottom;
+    for (int i = 0; i < c->items; i++) {
+        const wd_plan_item *item = c->item[i];
+        const double height = (double)item->bytes * scale;
+        y -= height;
+        snprintf(style, sizeof style, "item %s%s%s", kind_of(item), i % 2 ? " odd" : "",
+                 item->phase == WD_PLAN_TRAINING || item->phase == WD_PLAN_PROGRAM ? "" : " then");
+        wd_svg_rect(builder, (wd_svg_box){x, y, BAR, height}, style, name_of(text, item));
+        if (height >= 1 && n < NAMES_MAX - 1) {
+            labels[n].wanted = y + height / 2;
+            snprintf(labels[n++].text, sizeof labels->text, "%s", text);
+        } else {
+            thin++, thin_bytes += item->bytes, thin_at = y;
+        }
+    }
+    if (!thin) return n;
+    labels[n].wanted = thin_at;
+    snprintf(labels[n].text, sizeof labels->text, "%d smaller: %s", thin,
+             wd_bytes_text(bytes, sizeof bytes, thin_bytes));
+    return n + 1;
+}
+
+/* Sorts names in the order of their blocks, since the name of thin blocks may be anywhere. */
+static void sort_from_below(label *labels, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && labels[k - 1].wanted < labels[k].wanted; k--) {
+            const label other = labels[k];
+            labels[k] = labels[k - 1];
+            labels[k - 1] = other;
+        }
+}
+
+static void draw_column(wd_text_builder *builder, const wd_plan_table *t, const column *c,
+                        wd_svg_box box, size_t full)
+{
+    char line[128], peak[32], budget[32];
+    label labels[NAMES_MAX];
+    const double bottom = box.y + box.height, scale = box.height / (double)full;
+    const double limit = bottom - (double)c->budget * scale;
+    snprintf(line, sizeof line, "%s: %s of %s", wd_place_name(t->plan->devices, c->place),
+             wd_bytes_text(peak, sizeof peak, c->peak),
+             wd_bytes_text(budget, sizeof budget, c->budget));
+    wd_svg_text(builder, box.x, box.y - 10, "name", line);
+    wd_svg_rect(builder, (wd_svg_box){box.x, limit, BAR, bottom - limit}, "room", "");
+    const int n = draw_blocks(labels, builder, c, box.x, bottom, scale);
+    wd_svg_line(builder, box.x - 5, limit, box.x + BAR + 5, limit, "budget");
+    sort_from_below(labels, n);
+    move_apart(labels, n, box.y + 4, bottom);
+    for (int i = 0; i < n; i++) {
+        wd_svg_line(builder, box.x + BAR + 1, labels[i].wanted, box.x + BAR + 10, labels[i].y,
+                    "leader");
+        wd_svg_text_within(builder, box.x + BESIDE, labels[i].y + 3, NAME, labels[i].text);
+    }
+}
+
+/* Draw the two parts from `y` on; each returns the y coordinate of its end. */
+static double plan_svg_memory(wd_text_builder *builder, const wd_plan_table *t, double y)
+{
+    const wd_devices *d = t->plan->devices;
+    const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
+    size_t full = 0; /* the largest device: all devices have one scale */
+    column c;
+    int drawn = 0;
+    for (int place = 0; place < d->count; place++) {
+        if (place == d->processor) continue;
+        fill_column(&c, t, &items, place);
+        if (c.budget > full) full = c.budget;
+        if (c.bytes > full) full = c.bytes;
+    }
+    for (int place = WD_PLAN_HOST; place < d->count; place++) {
+        if (place == d->processor) continue;
+        fill_column(&c, t, &items, place);
+        const wd_svg_box box = {WD_PLAN_SVG_MARGIN + PITCH * (drawn % PER_ROW),
+                                y + HEAD + (HEAD + HEIGHT + FOOT) * (drawn / PER_ROW), BAR, HEIGHT};
+        const size_t own = c.bytes > c.budget ? c.bytes : c.budget;
+        draw_column(builder, t, &c, box, place == WD_PLAN_HOST ? own : full);
+        drawn++;
+    }
+    return y + (HEAD + HEIGHT + FOOT) * ((drawn + PER_ROW - 1) / PER_ROW);
+}
+
+/* ---- the picture ---- */
 
 static const char style[] =
     "text{font:11px sans-serif;fill:#222}"
@@ -45,7 +239,7 @@ static wd_status draw(char **out, const wd_plan_table *table, wd_err *err)
     double end = 0;
     wd_status status;
     say_head(&body, table);
-    status = wd_plan_svg_timeline(&end, &body, table, wd_plan_svg_memory(&body, table, 72));
+    status = wd_plan_svg_timeline(&end, &body, table, plan_svg_memory(&body, table, 72));
     if (status != WD_OK) {
         wd_free(body.text);
         return status;

@@ -5,13 +5,11 @@
 #define WD_API_PLAN_PLAN_SVG_H
 
 #include "api/plan/plan_print.h"
-#include "core/text_builder.h"
+#include "core/text.h"
 
 /* Draws table->shown. */
 wd_status wd_plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err);
 
-/* Draw the two parts from `y` on; each returns the y coordinate of its end. */
-double wd_plan_svg_memory(wd_text_builder *builder, const wd_plan_table *table, double y);
 wd_status wd_plan_svg_timeline(double *end, wd_text_builder *builder, const wd_plan_table *table,
                                double y);
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "api/plan/svg.h"
-#include "core/append.h"
+#include "core/text.h"
 
 enum {
     NAMES = 130, /* width of the rows' names at the left, */

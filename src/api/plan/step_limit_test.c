@@ -1,5 +1,5 @@
 /* Limits are far above what the plan predicts, and --step_timeout replaces them. */
-#include "api/plan/run_length.h"
+#include "api/plan/plan_verdict.h"
 
 #include "testing.h"
 

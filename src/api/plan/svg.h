@@ -2,7 +2,7 @@
 #ifndef WD_API_PLAN_SVG_H
 #define WD_API_PLAN_SVG_H
 
-#include "core/text_builder.h"
+#include "core/text.h"
 
 typedef struct wd_svg_box {
     double x, y, width, height;

@@ -9,7 +9,7 @@
 #include "api/setup/rate_cache.h"
 #include "core/memory.h"
 #include "dev/rates.h"
-#include "io/file/disk_rate.h"
+#include "io/file/disk.h"
 
 /* The assumed rate of a disk that cannot be measured. */
 static const double DISK_BYTES_PER_S = 2e9;

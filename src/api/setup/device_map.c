@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/terminal_safe.h"
 
 /* Cells of a transformer: the modules of the embedding, the blocks, the modules of the head. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"

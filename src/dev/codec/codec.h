@@ -10,18 +10,9 @@
 
 #include "core/dtype.h"
 #include "dev/codec/float8.h"
-#include "dev/codec/iq4_nl.h"
-#include "dev/codec/iq4_xs.h"
-#include "dev/codec/q2_k.h"
-#include "dev/codec/q3_k.h"
-#include "dev/codec/q4_0.h"
-#include "dev/codec/q4_1.h"
-#include "dev/codec/q4_k.h"
-#include "dev/codec/q5_0.h"
-#include "dev/codec/q5_1.h"
-#include "dev/codec/q5_k.h"
-#include "dev/codec/q6_k.h"
-#include "dev/codec/q8_0.h"
+#include "dev/codec/i_quants.h"
+#include "dev/codec/k_quants.h"
+#include "dev/codec/legacy_quants.h"
 
 #define WD_CODEC_OF_BLOCKS(format, FORMAT)                                                         \
     case WD_##FORMAT:                                                                              \

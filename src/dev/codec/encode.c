@@ -6,9 +6,9 @@
 #include "core/parallel.h"
 #include "core/require.h"
 #include "dev/codec/float8.h"
-#include "dev/codec/q4_k.h"
+#include "dev/codec/k_quants.h"
 #include "dev/codec/q4_k_encode.h"
-#include "dev/codec/q8_0.h"
+#include "dev/codec/legacy_quants.h"
 
 enum { GRAIN_VALUES = 1 << 14 };
 

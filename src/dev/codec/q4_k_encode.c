@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "dev/codec/q4_k.h"
+#include "dev/codec/k_quants.h"
 
 enum { GROUP = 32, GROUPS = Q4_K_VALUES / GROUP, LANES = 8, WAYS = 12, MOST_6_BITS = 63 };
 

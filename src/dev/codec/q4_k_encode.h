@@ -1,4 +1,4 @@
-/* Quantisation to Q4_K: the inverse of codec/q4_k.h, as far as 4 bits go. */
+/* Quantisation to Q4_K: the inverse of codec/k_quants.h, as far as 4 bits go. */
 #ifndef WD_DEV_CODEC_Q4_K_ENCODE_H
 #define WD_DEV_CODEC_Q4_K_ENCODE_H
 

@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "dev/cpu/cpu.h"
-#include "dev/host_block.h"
+#include "dev/pinned.h"
 
 typedef struct cpu_device {
     wd_device base;

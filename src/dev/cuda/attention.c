@@ -10,7 +10,7 @@
 #include "core/require.h"
 #include "dev/cuda/attention_graph.h"
 #include "dev/cuda/attention_way.h"
-#include "dev/cuda/cudnn_open.h"
+#include "dev/cuda/cudnn_graph.h"
 
 struct wd_cuda_attention {
     wd_cudnn_target target;

@@ -1,5 +1,5 @@
-/* The shapes of the work that libraries do while their memory is measured (beside.c). cuDNN has a
- * plan for each of them: cudnn_plans_test.c asks it. */
+/* The shapes of the work that libraries do while their memory is measured (library_memory.c). cuDNN
+ * has a plan for each of them: cudnn_plans_test.c asks it. */
 #ifndef WD_DEV_CUDA_BESIDE_WORK_H
 #define WD_DEV_CUDA_BESIDE_WORK_H
 

@@ -3,7 +3,7 @@
 #include "core/memory.h"
 #include "core/require.h"
 #include "dev/cuda/conv_graph.h"
-#include "dev/cuda/cudnn_open.h"
+#include "dev/cuda/cudnn_graph.h"
 
 struct wd_cuda_conv {
     wd_cudnn_target target;

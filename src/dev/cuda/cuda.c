@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "dev/cuda/impl.h"
 
 enum { CAPABILITY_MIN = 80 };

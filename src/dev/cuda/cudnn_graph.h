@@ -9,6 +9,7 @@
 #define WD_DEV_CUDA_CUDNN_GRAPH_H
 
 #include "dev/cuda/api.h"
+#include "dev/cuda/library.h"
 
 enum {
     WD_CUDNN_DIMS_MAX = 5,
@@ -118,5 +119,18 @@ void wd_cudnn_plan_close(wd_cudnn_plan *plan); /* of a zeroed plan, too */
  * is done. Fails as wd_cudnn_plan_open does. */
 wd_status wd_cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t *id,
                             void *const *address, void *workspace, wd_err *err);
+
+/* ---- opening cuDNN ----
+ *
+ * A handle of cuDNN for one GPU, as attention.c and conv.c each have one. */
+
+/* *out is zeroed where there is an error. `what` needs it: "attention on a GPU". WD_UNSUPPORTED,
+ * WD_OUT_OF_MEMORY. */
+wd_status wd_cudnn_open(wd_cudnn_target *out, const wd_cuda_gpu *gpu, const char *what,
+                        wd_err *err);
+void wd_cudnn_close(wd_cudnn_target *target); /* of a zeroed one, too */
+
+/* What runs from now on, runs on the stream. WD_INTERNAL. */
+wd_status wd_cudnn_use_stream(const wd_cudnn_target *target, wd_cu_stream stream, wd_err *err);
 
 #endif

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/require.h"
-#include "dev/cuda/cudnn_open.h"
+#include "dev/cuda/cudnn_graph.h"
 
 struct wd_cudnn_family {
     _Alignas(8) char one[WD_CUDNN_KEY_MAX]; /* the key of one sample */

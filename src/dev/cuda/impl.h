@@ -2,7 +2,7 @@
  *
  * The cuda device from inside. Private to src/dev/cuda.
  *
- * cuda.c: opening, closing, traits; fault.c: what failed; pool.c: device memory; host.c: pinned
+ * cuda.c: opening, closing, traits; fault.c: what failed; memory.c: device memory; memory.c: pinned
  * host memory; queue.c: streams, events, copies; peers.c: exchanges with GPUs of other ranks;
  * dispatch.c: which library or kernel an operation goes to. All of a device's work is in its GPU's
  * primary context, which libraries use, too. Any thread may call any function, so each one makes
@@ -84,7 +84,7 @@ wd_cuda_device *wd_cuda_owner(const void *address);
  * the rest is refused. For tests of our kernels. */
 wd_status wd_cuda_open_kernels(wd_device **out, int number, wd_err *err);
 
-/* ---- pool.c, host.c ---- */
+/* ---- memory.c ---- */
 
 enum { WD_CUDA_GRANULE = 2 << 20 };
 
@@ -100,7 +100,7 @@ void wd_cuda_host_unregister(wd_device *device, void *address, size_t bytes);
 
 void wd_cuda_reserve_beside(wd_device *device, size_t bytes);
 
-/* ---- beside.c ---- */
+/* ---- library_memory.c ---- */
 
 wd_status wd_cuda_measure_beside(size_t *out, wd_device *device, wd_err *err);
 

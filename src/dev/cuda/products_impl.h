@@ -1,4 +1,4 @@
-/* What products.c (launches) and products_plan.c (algorithms) share, products_text.c describes, and
+/* What products.c (launches) and products_plan.c (algorithms) share, products.c describes, and
  * products_check.c asks. */
 #ifndef WD_DEV_CUDA_PRODUCTS_IMPL_H
 #define WD_DEV_CUDA_PRODUCTS_IMPL_H
@@ -48,7 +48,7 @@ void wd_product_plans_close(wd_cuda_products *products);
 /* Finds out by numbers what `products->rule` says. */
 wd_status wd_products_check(wd_cuda_products *products, wd_err *err);
 
-/* ---- products_text.c ---- */
+/* ---- products.c ---- */
 
 /* Fails with `status`: "cuBLASLt refused WHAT of a product (dtypes, shape, algorithm): NAME OF
  * REFUSAL", and what to do. `plan` NULL: without algorithm. */

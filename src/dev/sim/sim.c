@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "dev/host_block.h"
+#include "dev/pinned.h"
 #include "dev/sim/sim.h"
 
 /* ---- the devices that are open ---- */

@@ -5,6 +5,8 @@
 #ifndef WD_IO_FILE_FILE_H
 #define WD_IO_FILE_FILE_H
 
+#include <dirent.h>
+
 #include "core/error.h"
 
 enum { WD_PATH_MAX = 4096 };
@@ -70,5 +72,22 @@ void wd_file_remove_abandoned(const char *folder, const char *begin);
 
 /* XXH3-128 of a file's content as 32 hex digits. */
 wd_status wd_file_hash(char out[33], const char *path, wd_err *err);
+
+/* ---- the names in a folder ----
+ *
+ * The names in a folder. */
+
+typedef struct wd_folder_list {
+    struct dirent **entry; /* [count], each with its d_name; scandir's memory */
+    int count;
+} wd_folder_list;
+
+/* Lists the entries of `folder` for which `filter` returns 1, in the order of `compare` (arguments
+ * as of scandir). A missing folder has no entries. */
+wd_status wd_folder_list_open(wd_folder_list *out, const char *folder,
+                              int (*filter)(const struct dirent *),
+                              int (*compare)(const struct dirent **, const struct dirent **),
+                              wd_err *err);
+void wd_folder_list_close(wd_folder_list *list); /* a zeroed list is allowed */
 
 #endif

@@ -3,14 +3,55 @@
 #include "io/json/json.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
+#include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
 #include "core/unicode.h"
 #include "io/file/file.h"
-#include "io/json/json_memory.h"
+
+/* ---- memory of jansson ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static json_malloc_t below; /* what jansson had before */
+static _Thread_local bool lacked;
+
+static void *noting(size_t bytes)
+{
+    void *block = below(bytes);
+    lacked = lacked || (!block && bytes);
+    return block;
+}
+
+__attribute__((constructor)) static void set_functions(void)
+{
+    json_malloc_t allocate;
+    json_free_t release;
+    pthread_mutex_lock(&lock);
+    json_get_alloc_funcs(&allocate, &release);
+    if (allocate != noting) {
+        below = allocate;
+        json_set_alloc_funcs(noting, release);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void wd_json_watch_memory(void)
+{
+    set_functions();
+    lacked = false;
+}
+
+bool wd_json_lacked_memory(void)
+{
+    return lacked;
+}
+
+/* ---- texts ---- */
 
 enum { BYTES_MAX = 16 << 20, DEPTH_MAX = 64, VALUES_MAX = 1 << 18, SHOWN_MAX = 80 };
 

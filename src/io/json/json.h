@@ -5,8 +5,22 @@
 #define WD_IO_JSON_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "core/error.h"
+
+/* ---- memory of jansson ----
+ *
+ * Whether jansson has got the memory that it asked for. It does not say so itself: strings that it
+ * could not copy are called invalid, and characters for which a buffer could not grow are dropped.
+ */
+
+/* From now on failed allocations of jansson in this thread are noted; earlier ones are forgotten.
+ * jansson's functions (json_set_alloc_funcs) become ones that call those which it had. */
+void wd_json_watch_memory(void);
+
+/* Whether one has failed since then. */
+bool wd_json_lacked_memory(void);
 
 /* Parses a file of at most 16 MiB, nested at most 64 deep, of at most 262,144 values. It may begin
  * with a byte order mark, as Windows writes it. Duplicate keys are refused. If an integer exceeds

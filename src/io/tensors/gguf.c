@@ -14,7 +14,7 @@
 #include "core/require.h"
 #include "core/terminal_safe.h"
 #include "core/unicode.h"
-#include "io/json/json_memory.h"
+#include "io/json/json.h"
 #include "io/tensors/gguf_cursor.h"
 
 enum {

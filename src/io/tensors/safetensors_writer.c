@@ -15,7 +15,7 @@
 #include "core/file_space.h"
 #include "core/memory.h"
 #include "io/file/file.h"
-#include "io/json/json_memory.h"
+#include "io/json/json.h"
 #include "io/tensors/safetensors_writer_impl.h"
 
 enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };

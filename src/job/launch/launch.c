@@ -3,12 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +20,60 @@
 #include "core/memory.h"
 #include "core/stop.h"
 #include "job/launch/launch_folder.h"
-#include "job/launch/launch_network.h"
+
+/* ---- a network for the ranks of one machine ---- */
+
+static bool write_file(const char *path, const char *text)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool whole = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    return close(fd) == 0 && whole;
+}
+
+/* Makes a user namespace in which this user and group have the numbers that they have outside, and
+ * a network namespace that belongs to it (user_namespaces(7)). */
+static bool unshare_as_user(void)
+{
+    char users[64], groups[64];
+    snprintf(users, sizeof users, "%u %u 1\n", geteuid(), geteuid());
+    snprintf(groups, sizeof groups, "%u %u 1\n", getegid(), getegid());
+    return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 && write_file("/proc/self/uid_map", users) &&
+           write_file("/proc/self/setgroups", "deny\n") && write_file("/proc/self/gid_map", groups);
+}
+
+/* A new namespace has the loopback, but switched off (netdevice(7)). */
+static bool switch_loopback_on(void)
+{
+    struct ifreq request = {.ifr_name = "lo"};
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    bool on = ioctl(fd, SIOCGIFFLAGS, &request) == 0;
+    request.ifr_flags |= IFF_UP;
+    on = on && ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+    close(fd);
+    return on;
+}
+
+static bool enter(void)
+{
+    return (unshare(CLONE_NEWNET) == 0 || unshare_as_user()) && switch_loopback_on();
+}
+
+/* Moves the calling process, which has one thread and starts mpirun next, into such a namespace.
+ * It tries this in a child first, so that false means that nothing has changed: the kernel or the
+ * container allows neither a network namespace nor a user namespace that may have one. Clears the
+ * signal that the process gets when its parent ends (PR_SET_PDEATHSIG). */
+static bool launch_network_enter(void)
+{
+    int status;
+    const pid_t trial = fork();
+    if (trial == 0) _exit(enter() ? 0 : 1);
+    if (trial < 0 || waitpid(trial, &status, 0) != trial) return false;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 && enter();
+}
+
+/* ---- the launcher ---- */
 
 /* The number in a variable of the environment; -1: there is none. */
 static int number_of(const char *name)
@@ -255,7 +312,7 @@ static _Noreturn void become_mpirun(const char **all, int ranks, pid_t parent,
                                     const wd_launch_folder *folder, const signals *s)
 {
     setpgid(0, 0);
-    if (!getenv(network_variable)) wd_launch_network_enter();
+    if (!getenv(network_variable)) launch_network_enter();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(NOT_RUN);
     signal(SIGUSR1, SIG_IGN);

@@ -5,7 +5,16 @@
 #ifndef WD_JOB_LAUNCH_LAUNCH_H
 #define WD_JOB_LAUNCH_LAUNCH_H
 
+#include <stdbool.h>
+
 #include "core/error.h"
+
+/* ---- a network for the ranks of one machine ----
+ *
+ * A network of its own for the ranks of one machine, in which there is nothing but the loopback.
+ *
+ * mpirun (Open MPI 4.1) listens on a port of every network interface, whatever it is told. In a
+ * network namespace whose only interface is the loopback nobody else can reach that port. */
 
 typedef enum wd_launcher {
     WD_LAUNCHER_NONE,

@@ -24,7 +24,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/thread.h"
-#include "job/watch/watch_crash.h"
+#include "job/watch/watch_end.h"
 #include "job/watch/watch_impl.h"
 
 static const double turn_s = 0.1, connect_turn_s = 0.005, absent_s = 1, describe_s = 2;

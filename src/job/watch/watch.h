@@ -21,7 +21,7 @@
 
 #include "job/comm/comm.h"
 #include "job/watch/watch_handshake.h"
-#include "job/watch/watch_process.h"
+#include "job/watch/watch_end.h"
 
 typedef struct wd_watch wd_watch;
 

@@ -1,16 +1,119 @@
 /* The end of a job that has failed: one report, and every process is gone. */
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "job/watch/watch_crash.h"
 #include "job/watch/watch_impl.h"
+
+/* ---- crashes ---- */
+
+enum { TURN_MS = 10, TURNS_MAX = 400 }; /* longer than a report may take */
+
+static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGXFSZ};
+enum { FATAL = sizeof fatal / sizeof *fatal };
+
+#ifdef WD_SANITIZE
+static const bool sanitized = true;
+#else
+static const bool sanitized = false;
+#endif
+
+static atomic_int crashed, is_reported, wake_fd = -1; /* crashed: the signal, or 0 */
+static bool is_handled[FATAL];
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = TURN_MS * 1000 * 1000}, NULL);
+}
+
+static void on_crash(int number)
+{
+    const uint64_t one = 1;
+    int none = 0;
+    atomic_compare_exchange_strong(&crashed, &none, number);
+    const ssize_t written = write(atomic_load(&wake_fd), &one, sizeof one);
+    (void)written;
+    for (int i = 0; i < TURNS_MAX && !atomic_load(&is_reported); i++) nap();
+    signal(number, SIG_DFL);
+    raise(number); /* it is blocked until this handler returns */
+}
+
+void wd_watch_crash_install(int wake)
+{
+    struct sigaction now, action = {.sa_handler = on_crash};
+    sigfillset(&action.sa_mask);
+    atomic_store(&wake_fd, wake);
+    for (int i = 0; i < FATAL; i++) {
+        is_handled[i] = !sigaction(fatal[i], NULL, &now) && now.sa_handler != SIG_IGN &&
+                        (!sanitized || now.sa_handler == SIG_DFL);
+        if (is_handled[i]) sigaction(fatal[i], &action, NULL);
+    }
+}
+
+void wd_watch_crash_uninstall(void)
+{
+    for (int i = 0; i < FATAL; i++)
+        if (is_handled[i]) signal(fatal[i], SIG_DFL);
+    atomic_store(&wake_fd, -1);
+}
+
+int wd_watch_crash_signal(void)
+{
+    return atomic_load(&crashed);
+}
+
+/* The signal was reported: lets it end the process. Returns if there was no signal. */
+static void watch_crash_finish(void)
+{
+    if (!atomic_load(&crashed)) return;
+    atomic_store(&is_reported, 1);
+    for (int i = 0; i < TURNS_MAX; i++) nap();
+}
+
+/* ---- processes of ranks ---- */
+
+wd_status wd_watch_process_open(wd_watch_process *out, wd_err *err)
+{
+    uint64_t random[2];
+    *out = (wd_watch_process){.pid = getpid(), .fd = -1};
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return wd_fail(err, WD_IO, "no random bytes: %s", strerror(errno));
+    snprintf(out->name, sizeof out->name, "%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    out->fd = memfd_create(out->name, MFD_CLOEXEC);
+    if (out->fd < 0) return wd_fail(err, WD_IO, "the watch gets no file: %s", strerror(errno));
+    return WD_OK;
+}
+
+void wd_watch_process_close(const wd_watch_process *process)
+{
+    if (process->fd >= 0) close(process->fd);
+}
+
+/* Kills the described process if it is one of this machine. */
+static void watch_process_kill(const wd_watch_process *process)
+{
+    char path[64], expected[64], found[64] = "";
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)process->pid, (int)process->fd);
+    snprintf(expected, sizeof expected, "/memfd:%.32s (deleted)", process->name);
+    if (readlink(path, found, sizeof found - 1) > 0 && !strcmp(found, expected))
+        kill(process->pid, SIGKILL);
+}
+
+/* ---- the end of a job ---- */
 
 static const double report_s = 2;   /* for a rank to report, before the next one does it */
 static const double connect_s = 1;  /* for ranks that are just connecting */
@@ -63,7 +166,7 @@ static void kill_ranks(const wd_watch *w, bool silent_only)
 {
     for (int r = 0; r < w->o.ranks; r++)
         if (r != w->o.rank && w->peer[r].link.fd >= 0 && (w->peer[r].is_silent || !silent_only))
-            wd_watch_process_kill(&w->all[r].process);
+            watch_process_kill(&w->all[r].process);
 }
 
 /* Waits until the other ranks have ended, and kills those of this machine that do not. */
@@ -96,7 +199,7 @@ static _Noreturn void finish(wd_watch *w)
 {
     kill_ranks(w, true);
     send_end(w);
-    wd_watch_crash_finish();
+    watch_crash_finish();
     _exit(w->first.code);
 }
 

@@ -8,7 +8,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "io/file/folder_list.h"
+#include "io/file/file.h"
 #include "model/convert/convert_lines.h"
 #include "model/dit/dit_file.h"
 #include "model/files/extra.h"

@@ -3,10 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/memory.h"
 #include "core/terminal_safe.h"
-#include "core/text_builder.h"
 #include "core/require.h"
 #include "core/tensor.h"
 #include "io/json/json.h"

@@ -10,7 +10,6 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/json/json.h"
-#include "io/json/json_memory.h"
 #include "io/text/prompts.h"
 
 enum { INPUTS = 4, LINKS_MAX = 16 };

@@ -3,7 +3,6 @@
 #define WD_MODEL_FILES_EXTRA_H
 
 #include "io/tensors/safetensors.h"
-#include "model/tables/component.h"
 #include "model/tables/naming.h"
 
 /* Refuses tensors that are neither in the table nor harmless (buffers that follow from nothing but

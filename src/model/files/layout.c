@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/append.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "io/file/folder_list.h"
+#include "io/file/file.h"
 #include "io/json/json.h"
 #include "model/files/part.h"
 

@@ -52,4 +52,20 @@ void wd_loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *loras, const char *
 wd_status wd_lora_key(char out[WD_LORA_KEY_MAX], const char *text, const wd_tensor_table *table,
                       const char *more, wd_err *err);
 
+/* ---- adding what a LoRA changes ----
+ *
+ * Adds what LoRAs change to rows of a tensor. */
+
+/* Room for the factors of a change. */
+typedef struct wd_lora_room {
+    float *up, *down; /* grow as needed */
+    float *sum;       /* [some columns] */
+} wd_lora_room;
+
+/* rows [count, columns] += the change's rows [first, first + count). The order of a sum is fixed,
+ * by rank, so the bits are the same on every processor. */
+wd_status wd_lora_add(float *rows, wd_lora_room *room, const wd_lora_change *change, int64_t first,
+                      int64_t count, int64_t columns, wd_err *err);
+void wd_lora_room_close(wd_lora_room *room); /* a zeroed one is fine */
+
 #endif

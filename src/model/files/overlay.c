@@ -17,7 +17,7 @@
 #include "dev/codec/by_row.h"
 #include "dev/codec/values.h"
 #include "io/tensors/safetensors_key.h"
-#include "model/files/lora_add.h"
+#include "model/files/lora.h"
 #include "model/tables/dit_table.h"
 
 enum { PIECE_VALUES = 1 << 20, GRAIN_VALUES = 1 << 15 };

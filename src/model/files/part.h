@@ -5,7 +5,7 @@
 #define WD_MODEL_FILES_PART_H
 
 #include "io/tensors/safetensors.h"
-#include "model/tables/component.h"
+#include "model/tables/naming.h"
 #include "model/tables/config.h"
 
 /* Opens a transformer's, text encoder's or VAE's weights, under the names that the file has. Torch

@@ -19,7 +19,7 @@
 #include "io/tensors/safetensors.h"
 #include "io/text/tokenizer.h"
 #include "model/files/overlay.h"
-#include "model/tables/component.h"
+#include "model/tables/naming.h"
 #include "model/tables/config.h"
 
 enum { WD_PIPELINE_DEFAULT_PIXELS = 512, WD_PIPELINE_DEFAULT_STEPS = 20 };

@@ -5,8 +5,23 @@
 #define WD_MODEL_TABLES_NAMING_H
 
 #include "io/tensors/safetensors.h"
-#include "model/tables/component.h"
 #include "model/tables/config.h"
+
+/* ---- components ----
+ *
+ * The components of a pipeline. */
+
+typedef enum wd_component {
+    WD_COMPONENT_TRANSFORMER,   /* the only expert, or the high-noise one */
+    WD_COMPONENT_TRANSFORMER_2, /* the low-noise expert */
+    WD_COMPONENT_TEXT_ENCODER,
+    WD_COMPONENT_VAE,
+    WD_COMPONENT_TOKENIZER,
+    WD_COMPONENT_SCHEDULER,
+    WD_COMPONENT_COUNT
+} wd_component;
+
+const char *wd_component_name(wd_component component); /* its folder: "transformer_2" */
 
 enum { WD_NAMING_PREFIX_MAX = 128 };
 

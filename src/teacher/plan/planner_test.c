@@ -2,7 +2,7 @@
  * plan that is said to fit does, into exactly its own peaks and not a byte less. What sweeps need
  * is found by dry runs, as in earnest; weights, budgets and rates are made up. */
 #include "teacher/plan/planner.h"
-#include "teacher/run/sweep_need.h"
+#include "teacher/run/sweep.h"
 
 #include "placements.h"
 #include "testing.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 
 static const char *const names[] = {
 #define X(name, what) #name,

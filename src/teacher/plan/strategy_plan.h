@@ -3,7 +3,7 @@
 #define WD_TEACHER_PLAN_STRATEGY_PLAN_H
 
 #include "teacher/plan/strategy.h"
-#include "teacher/plan/sweep_options.h"
+#include "teacher/plan/sweep_schedule.h"
 #include "teacher/plan/timeline.h"
 #include "teacher/plan/traffic.h"
 

@@ -3,7 +3,7 @@
 
 #include "testing.h"
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/random.h"
 #include "teacher/run/stage_order.h"
 

@@ -6,7 +6,6 @@
 #define WD_TEACHER_RUN_ACTIVATIONS_H
 
 #include "job/comm/comm.h"
-#include "teacher/plan/sweep_options.h"
 #include "teacher/plan/sweep_schedule.h"
 
 /* The place of one micro-batch. */

@@ -150,7 +150,7 @@ wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err);
  * called. */
 void wd_residency_part_end(wd_residency_part *r);
 
-/* ---- from disk: residency_disk.c ---- */
+/* ---- from disk: residency.c ---- */
 
 /* Opens what reads stages from the files. `reading_bytes`, `converting_bytes`: the most of a
  * stage's layout. `sharers`: as in the part's options. */
@@ -161,7 +161,7 @@ void wd_residency_part_close_disk(wd_residency_part *r); /* once its copies are 
 /* Reads a stage and launches what brings it to its buffer. */
 wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *buffer);
 
-/* ---- from disk for all ranks of a host: residency_shared_reader.c ---- */
+/* ---- from disk for all ranks of a host: residency.c ---- */
 
 /* Opens the ring, for stages of up to `stage_bytes`. All ranks of the job call it; a host of one
  * rank gets none. The first rank of a host begins to read. */

@@ -15,8 +15,25 @@
 #define WD_TEACHER_RUN_SWEEP_H
 
 #include "teacher/plan/placement.h"
+#include "teacher/plan/sweep_schedule.h"
 #include "teacher/run/residency.h"
-#include "teacher/run/sweep_need.h"
+
+/* ---- the memory that a sweep needs ----
+ *
+ * The memory that a sweep needs on a device beside weights, found by dry runs. */
+
+/* How a dry device is opened: wd_device_open_dry for a plan, wd_device_open_rehearsed for a sweep
+ * that is about to run, so that the target makes its kernels for each shape now. */
+typedef wd_status wd_sweep_open_dry_fn(wd_device **out, wd_device *target, wd_err *err);
+
+/* *out = what a sweep needs on a device beside weights, found by running stages dry. The window
+ * does not matter. */
+wd_status wd_sweep_need_of(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                           wd_sweep_open_dry_fn *open_dry, wd_err *err);
+
+/* The same on a device that wd_device_open_dry opens, as planners ask for it. */
+wd_status wd_sweep_plan_need(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                             wd_err *err);
 
 /* Called before the states of a micro-batch are read. `states` [count]: their numbers in the
  * window; a state may come twice. May launch work on the window's queue that brings their latents.

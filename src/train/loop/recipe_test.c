@@ -5,7 +5,7 @@
 
 #include "tiny_teacher.h"
 #include "train/loop/machine_impl.h"
-#include "train/network/loss.h"
+#include "train/network/network.h"
 #include "train/output/checkpoint_list.h"
 #include "train/targets/source.h"
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/log.h"
 #include "core/terminal_safe.h"
 

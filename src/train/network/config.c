@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/terminal_safe.h"
 
 enum {

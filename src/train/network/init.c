@@ -22,7 +22,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/require.h"

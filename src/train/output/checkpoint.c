@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/append.h"
+#include "core/text.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/terminal_safe.h"

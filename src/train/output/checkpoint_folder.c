@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/file/folder_list.h"
+#include "io/file/file.h"
 #include "train/output/replace_folder.h"
 
 static const char step_prefix[] = "step-";

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/log.h"
-#include "io/file/folder_list.h"
+#include "io/file/file.h"
 #include "train/output/checkpoint_folder.h"
 #include "train/output/replace_folder.h"
 

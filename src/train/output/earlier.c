@@ -13,7 +13,6 @@
 #include "core/log.h"
 #include "core/shell.h"
 #include "io/file/file.h"
-#include "io/file/folder_list.h"
 #include "train/output/checkpoint_folder.h"
 #include "train/output/replace_folder.h"
 

@@ -10,7 +10,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "io/file/folder_list.h"
+#include "io/file/file.h"
 #include "io/json/json.h"
 #include "model/files/pipeline_card.h"
 #include "model/sampling/schedule.h"

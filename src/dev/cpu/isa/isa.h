@@ -61,7 +61,7 @@ WD_ISA_OP_MAP(X)
 #undef X
 #endif
 
-/* The same for all instruction sets: cpu/isa_workspace.c, cpu/matrix_workspace.c. */
+/* The same for all instruction sets: cpu/workspace.c. */
 size_t wd_isa_matmul_workspace(const void *args);
 size_t wd_isa_conv_workspace(const void *args); /* of one that wd_winograd_takes */
 size_t wd_isa_attention_workspace(const void *args);
