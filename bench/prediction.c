@@ -84,9 +84,9 @@ static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
     memset(out, 0, (size_t)(TEXT * teacher->dit.text_dim) * wd_dtype_bytes(dtype));
 }
 
-static wd_machine_options options_of(const wd_pipeline *teacher, const prediction_case *c)
+static wd_stepper_options options_of(const wd_pipeline *teacher, const prediction_case *c)
 {
-    wd_machine_options o = {
+    wd_stepper_options o = {
         .recipe = c->student_steps ? &wd_recipe_chord : &wd_recipe_velocity,
         .teacher = teacher,
         .student = teacher->dit,
@@ -141,7 +141,7 @@ static wd_status read_files(wd_planner_input *in, const wd_pipeline *teacher, wd
 }
 
 /* Describes the devices with their given speeds, and the processor with its measured one. */
-static wd_status describe(wd_planner_input *in, const wd_machine_options *o, const wd_devices *d,
+static wd_status describe(wd_planner_input *in, const wd_stepper_options *o, const wd_devices *d,
                           const wd_memory_plan *beside, wd_err *err)
 {
     const wd_dit_config *c = &o->teacher->dit;
@@ -177,7 +177,7 @@ static void read_map(wd_placement *out, const prediction_case *c, const wd_plann
         }
 }
 
-static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, const wd_devices *d,
+static wd_status predict(wd_strategy_plan *out, const wd_stepper_options *o, const wd_devices *d,
                          const prediction_case *c, wd_err *err)
 {
     wd_placement custom;
@@ -185,14 +185,14 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
     uint8_t *expert = NULL;
     wd_planner *planner = NULL;
     wd_planner_input in = {.need = wd_sweep_plan_need};
-    wd_machine_options student = *o;
+    wd_stepper_options student = *o;
     wd_status status;
     student.micro_batch = 1;
     WD_TRY_OUT(wd_alloc((void **)&beside, 1, sizeof *beside, "a plan", err));
-    WD_TRY_OUT(wd_plan_machine(beside, &student, &(wd_samples_options){0}, d, NULL, err));
+    WD_TRY_OUT(wd_plan_stepper(beside, &student, &(wd_samples_options){0}, d, NULL, err));
     WD_TRY_OUT(describe(&in, o, d, beside, err));
     WD_TRY_OUT(read_files(&in, o->teacher, err));
-    in.sweep = wd_machine_sweep_options(o);
+    in.sweep = wd_stepper_sweep_options(o);
     in.trajectories = o->trajectory.slots;
     WD_TRY_OUT(wd_trajectory_experts(&expert, &in.rounds, &o->trajectory,
                                      in.sweep.boundary_timestep, err));
@@ -202,11 +202,11 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
         in.custom = &custom;
     }
     in.teacher_rank = c->strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
-    in.step_targets = wd_machine_step_targets(o);
-    in.steps_ahead = wd_machine_steps_ahead(o, beside->student_weights);
+    in.step_targets = wd_stepper_step_targets(o);
+    in.steps_ahead = wd_stepper_steps_ahead(o, beside->student_weights);
     in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
-    in.student_step_bytes = wd_machine_step_bytes(o);
-    in.student_back_bytes = wd_machine_back_bytes(o);
+    in.student_step_bytes = wd_stepper_step_bytes(o);
+    in.student_back_bytes = wd_stepper_back_bytes(o);
     WD_TRY_OUT(wd_planner_open(&planner, &in, err));
     WD_TRY_OUT(wd_planner_plan(out, planner, c->strategy, err));
 out:
@@ -218,18 +218,18 @@ out:
 
 /* ---- measured ---- */
 
-static wd_status time_steps(double *step_seconds, wd_machine *m, const wd_machine_options *o,
+static wd_status time_steps(double *step_seconds, wd_stepper *m, const wd_stepper_options *o,
                             wd_err *err)
 {
-    const double targets = wd_machine_step_targets(o);
+    const double targets = wd_stepper_step_targets(o);
     const int64_t round = (int64_t)(SLOTS / targets); /* steps that need a round of targets */
     const int64_t first = WARM_UP * round, last = first + STEPS * round, end = last + AFTER * round;
     double begun = 0;
-    WD_TRY(wd_machine_begin(m, err));
+    WD_TRY(wd_stepper_begin(m, err));
     for (int64_t step = 0; step <= end; step++) { /* further steps run at both ends */
-        WD_TRY(wd_machine_step(m, step, 1e-4, err));
-        while (wd_machine_results_pending(m) > (step < end)) {
-            const int64_t done = wd_machine_take_result(m).step;
+        WD_TRY(wd_stepper_step(m, step, 1e-4, err));
+        while (wd_stepper_results_pending(m) > (step < end)) {
+            const int64_t done = wd_stepper_take_result(m).step;
             if (done == first) begun = wd_clock_s();
             if (done == last) *step_seconds = (wd_clock_s() - begun) / (double)(last - first);
         }
@@ -237,19 +237,19 @@ static wd_status time_steps(double *step_seconds, wd_machine *m, const wd_machin
     return WD_OK;
 }
 
-static wd_status measure(double *step_seconds, const wd_machine_options *o, wd_devices *d,
+static wd_status measure(double *step_seconds, const wd_stepper_options *o, wd_devices *d,
                          const wd_placement *p, wd_err *err)
 {
     wd_status status;
-    wd_machine *machine = NULL;
+    wd_stepper *stepper = NULL;
     wd_residency *residency = NULL;
     WD_TRY_OUT(wd_residency_open_placed(&residency, o->teacher, p, o->teacher_dtype, d->teacher,
                                         d->host, NULL, err));
-    const wd_machine_teacher where = {residency, p, d->teacher, d->home};
-    WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
-    WD_TRY_OUT(time_steps(step_seconds, machine, o, err));
+    const wd_stepper_teacher where = {residency, p, d->teacher, d->home};
+    WD_TRY_OUT(wd_stepper_open(&stepper, o, &where, d->student, err));
+    WD_TRY_OUT(time_steps(step_seconds, stepper, o, err));
 out:
-    wd_machine_close(machine);
+    wd_stepper_close(stepper);
     wd_residency_close(residency);
     return status;
 }
@@ -264,7 +264,7 @@ static wd_status run_case(const prediction_case *c, const wd_pipeline *teacher,
     wd_strategy_plan *plan = NULL;
     double measured = 0;
     char line[160];
-    wd_machine_options o = options_of(teacher, c);
+    wd_stepper_options o = options_of(teacher, c);
     WD_TRY_OUT(wd_alloc((void **)&plan, 1, sizeof *plan, "a plan", err));
     WD_TRY_OUT(wd_devices_open(&devices, c->devices, 1, err));
     WD_TRY_OUT(predict(plan, &o, &devices, c, err));

@@ -341,7 +341,7 @@ foreach(test attention conv products)
   target_link_options(test_dev_cuda_${test} PRIVATE -Wl,--wrap=wd_cuda_kernels_launch)
 endforeach()
 
-foreach(test teacher_run_sweep train_loop_machine train_loop_brought)
+foreach(test teacher_run_sweep train_loop_stepper train_loop_brought)
   target_link_options(test_${test} PRIVATE -Wl,--wrap=wd_residency_acquire)
 endforeach()
 target_link_options(test_train_loop_brought PRIVATE
@@ -370,7 +370,7 @@ foreach(test train_network_faults train_loop_faults)
     target_link_options(test_${test} PRIVATE -Wl,--wrap=${call})
   endforeach()
 endforeach()
-target_link_options(test_train_loop_dropped PRIVATE -Wl,--wrap=wd_machine_take_result)
+target_link_options(test_train_loop_dropped PRIVATE -Wl,--wrap=wd_stepper_take_result)
 target_link_options(test_train_loop_repeated PRIVATE -Wl,--wrap=wd_queue_launch)
 target_link_options(test_train_loop_waits PRIVATE -Wl,--wrap=wd_event_wait
     -Wl,--wrap=wd_queue_wait)
@@ -510,7 +510,7 @@ foreach(isa generic avx2 avx512 avx512_bf16 amx)
   elseif(NOT isa IN_LIST WD_ISA_LIST)
     wd_test_not_here(checks/${isa} "this build has no kernels of ${isa} (WD_ISAS)")
   elseif(NOT isa STREQUAL amx)
-    foreach(name model/dit/dit_exact model/dit/dit train/loop/machine)
+    foreach(name model/dit/dit_exact model/dit/dit train/loop/stepper)
       string(REPLACE "/" "_" target "test_${name}")
       add_test(NAME ${name}-${isa} COMMAND ${target})
       set_tests_properties(${name}-${isa} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
@@ -520,15 +520,15 @@ foreach(isa generic avx2 avx512 avx512_bf16 amx)
   endif()
 endforeach()
 
-add_test(NAME train/loop/machine-guarded COMMAND test_train_loop_machine)
+add_test(NAME train/loop/stepper-guarded COMMAND test_train_loop_stepper)
 add_test(NAME train/loop/links-all COMMAND test_train_loop_links)
-set_tests_properties(train/loop/machine-guarded train/loop/links-all PROPERTIES
+set_tests_properties(train/loop/stepper-guarded train/loop/links-all PROPERTIES
                      TIMEOUT ${WD_TEST_SECONDS} WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests
                      ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_TEST_GUARDED=1;WD_TEST_ALL_LINKS=1")
 
 # Tests run beside one another. The longest begin first; of those that start jobs of ranks and wait
 # for their ends there is one at a time, since such a job has more threads than most machines cores.
-set_tests_properties(tests/plan job/watch/watch train/loop/machine tests/steady tests/memory
+set_tests_properties(tests/plan job/watch/watch train/loop/stepper tests/steady tests/memory
                      train/loop/links train/loop/strategies train/loop/strategies_ranks
                      train/loop/ranks train/loop/teacher_ranks
                      PROPERTIES COST 30)
@@ -567,9 +567,9 @@ set(WD_LONG_TESTS
     # train/loop/strategies all strategies, train/loop/exact and train/loop/ranks some with ranks.
     train/loop/links-all train/loop/ranks_trainer train/loop/strategies_ranks
     train/loop/teacher_ranks
-    # Every kind of step with memory that only the device may touch; train/loop/machine has one
+    # Every kind of step with memory that only the device may touch; train/loop/stepper has one
     # kind.
-    train/loop/machine-guarded
+    train/loop/stepper-guarded
     # Every option that must not change the student, and many starts under little memory:
     # tests/train and tests/plan have some of both.
     tests/memory tests/steady tests/train_options tests/quantised_plan

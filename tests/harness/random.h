@@ -8,7 +8,7 @@
 #include "core/random.h"
 #include "teacher/plan/stage_layout.h"
 #include "teacher/plan/strategy.h"
-#include "train/loop/machine.h"
+#include "train/loop/stepper.h"
 
 enum { ACCELERATORS = 3 }; /* then comes the processor */
 
@@ -30,10 +30,10 @@ static inline int64_t between(int64_t low, int64_t high)
 }
 
 /* Everything but its text. */
-static inline void random_run(wd_machine_options *o, const wd_pipeline *experts)
+static inline void random_run(wd_stepper_options *o, const wd_pipeline *experts)
 {
     static const wd_dtype dtypes[] = {WD_F32, WD_BF16, WD_F16};
-    *o = (wd_machine_options){
+    *o = (wd_stepper_options){
         .recipe = &wd_recipe_velocity,
         .teacher = experts,
         .student = experts->dit,
@@ -81,7 +81,7 @@ static inline void random_run(wd_machine_options *o, const wd_pipeline *experts)
 }
 
 /* What never changes a student. */
-static inline void random_window(wd_machine_options *o)
+static inline void random_window(wd_stepper_options *o)
 {
     o->window = between(1, o->trajectory.slots);
     o->micro_batch = between(1, o->window);
@@ -101,7 +101,7 @@ static inline wd_placement random_placement(const wd_teacher_size *size, const w
     return p;
 }
 
-static inline wd_teacher_size size_of(const wd_machine_options *o)
+static inline wd_teacher_size size_of(const wd_stepper_options *o)
 {
     wd_err err;
     wd_teacher_size size;
@@ -120,7 +120,7 @@ static inline wd_teacher_size size_of(const wd_machine_options *o)
 }
 
 /* For placements only: each device has room for some of the stages. */
-static inline wd_placement place(wd_strategy strategy, const wd_machine_options *o)
+static inline wd_placement place(wd_strategy strategy, const wd_stepper_options *o)
 {
     wd_err err;
     wd_placement p;

@@ -2,7 +2,7 @@
 #ifndef WD_TESTS_HARNESS_RANKS_H
 #define WD_TESTS_HARNESS_RANKS_H
 
-#include "harness/machine.h"
+#include "harness/stepper.h"
 
 #include <pthread.h>
 
@@ -85,29 +85,29 @@ static inline wd_cluster cluster_of(const wd_devices *devices, int ranks)
     return cluster;
 }
 
-/* ---- a rank's machine ---- */
+/* ---- a rank's stepper ---- */
 
 typedef struct rank_machine {
     wd_devices devices; /* opened by the test */
     wd_memory_plan plan;
     wd_residency *residency;
-    wd_machine *machine;
+    wd_stepper *stepper;
 } rank_machine;
 
-/* Plans a machine on r->devices and opens it, its student begun. `placement` is borrowed until it
+/* Plans a stepper on r->devices and opens it, its student begun. `placement` is borrowed until it
  * is closed. */
-static inline void open_machine(rank_machine *r, const wd_machine_options *o,
+static inline void open_machine(rank_machine *r, const wd_stepper_options *o,
                                 const wd_placement *placement)
 {
     const wd_devices *d = &r->devices;
     const wd_samples_options none = {0};
     r->plan = (wd_memory_plan){0};
-    HARNESS_OK(wd_plan_machine(&r->plan, o, &none, d, placement, err));
+    HARNESS_OK(wd_plan_stepper(&r->plan, o, &none, d, placement, err));
     HARNESS_OK(wd_residency_open_placed(&r->residency, o->teacher, placement, o->teacher_dtype,
                                         d->teacher, d->host, o->comm, err));
-    const wd_machine_teacher where = {r->residency, placement, d->teacher, d->home};
-    HARNESS_OK(wd_machine_open(&r->machine, o, &where, d->student, err));
-    HARNESS_OK(wd_machine_begin(r->machine, err));
+    const wd_stepper_teacher where = {r->residency, placement, d->teacher, d->home};
+    HARNESS_OK(wd_stepper_open(&r->stepper, o, &where, d->student, err));
+    HARNESS_OK(wd_stepper_begin(r->stepper, err));
 }
 
 /* Pools have peaked where the plan says. */
@@ -140,7 +140,7 @@ static inline void close_devices(wd_devices *d)
 
 static inline void close_machine(rank_machine *r)
 {
-    wd_machine_close(r->machine);
+    wd_stepper_close(r->stepper);
     wd_residency_close(r->residency);
     close_devices(&r->devices);
 }

@@ -2,7 +2,7 @@
 #ifndef WD_TESTS_HARNESS_TRAINER_H
 #define WD_TESTS_HARNESS_TRAINER_H
 
-#include "harness/machine.h"
+#include "harness/stepper.h"
 #include "train/loop/trainer.h"
 
 #include "tiny_teacher.h"
@@ -26,7 +26,7 @@ static inline bool has_checkpoint(const char *run, int64_t step)
 /* A run of STEPS steps. */
 static inline wd_trainer_options small_run(void)
 {
-    return (wd_trainer_options){.machine = small_machine(&teacher),
+    return (wd_trainer_options){.stepper = small_machine(&teacher),
                                 .steps = STEPS,
                                 .teacher_key = "small",
                                 .text_encoder_key = "short",
@@ -51,10 +51,10 @@ static inline wd_status run_on(wd_device *device, wd_trainer_result *result, con
                               .buffers = 2};
     options.output_dir = path_of(output, run, "");
     wd_test_ok(wd_queue_open(&queue, device, &open), &open);
-    wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, options.machine.teacher_dtype,
+    wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, options.stepper.teacher_dtype,
                                         &queue, queue, NULL, &open),
                &open);
-    const wd_machine_teacher where = {residency, &all, &queue, queue};
+    const wd_stepper_teacher where = {residency, &all, &queue, queue};
     const wd_status status = wd_trainer_run(result, &options, &where, queue, err);
     wd_residency_close(residency);
     wd_queue_close(queue);

@@ -98,8 +98,8 @@ static void *agree(void *context)
     wd_train_setup *setup = malloc(sizeof *setup);
     *setup = *k->setup;
     wd_trainer_options *t = &setup->trainer;
-    t->machine.comm = k->comm;
-    t->machine.teacher = &setup->teacher;
+    t->stepper.comm = k->comm;
+    t->stepper.teacher = &setup->teacher;
     t->teacher_key = setup->teacher_key;
     t->text_encoder_key = setup->text_encoder_key;
     t->prompts_key = t->negative_prompt = "";
@@ -113,7 +113,7 @@ static wd_train_setup *open_setup(void)
 {
     wd_train_setup *s = calloc(1, sizeof *s);
     s->options = wd_train_defaults();
-    s->trainer.machine.recipe = &wd_recipe_velocity;
+    s->trainer.stepper.recipe = &wd_recipe_velocity;
     strcpy(s->teacher_key, "0123456789abcdef");
     strcpy(s->text_encoder_key, "0246");
     return s;
@@ -157,7 +157,7 @@ static void what_files_hold_is_one(void **state)
     differ(second, "rank 0 and rank 1 differ in the teacher's weights: 01234567 on ");
     strcpy(second->text_encoder_key, "1357");
     differ(second, "rank 0 and rank 1 differ in the text encoder's weights: 0246 on ");
-    second->trainer.machine.student.layers = 3;
+    second->trainer.stepper.student.layers = 3;
     differ(second, "rank 0 and rank 1 differ in student's num_layers: 0 and 3.");
     second->teacher.boundary_ratio = 0.5;
     differ(second, "rank 0 and rank 1 differ in teacher's boundary_ratio: 0.0 and 0.5.");

@@ -75,7 +75,7 @@ static void say_run(const wd_train_setup *s)
 {
     char steps[48] = "", minutes[48] = "";
     const wd_train_options *o = &s->options;
-    const wd_machine_options *m = &s->trainer.machine;
+    const wd_stepper_options *m = &s->trainer.stepper;
     if (o->num_steps)
         snprintf(steps, sizeof steps, ", %" PRId64 " step%s", o->num_steps,
                  o->num_steps == 1 ? "" : "s");
@@ -88,7 +88,7 @@ static void say_run(const wd_train_setup *s)
            (double)wd_dit_parameters(&m->student) * 1e-6, m->student.layers,
            m->student.layers == 1 ? "" : "s", wd_dit_width(&m->student),
            m->student_dtype == WD_BF16 ? "bf16" : "fp32", o->width, o->height, s->data.count,
-           wd_machine_step_samples(m), o->lr, steps, minutes);
+           wd_stepper_step_samples(m), o->lr, steps, minutes);
 }
 
 static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_setup *s,
@@ -104,7 +104,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     WD_TRY(wd_train_agree_on_plan(where, s, err));
     *plan = text;
     s->trainer.samples.decoder = devices->teacher[wd_train_plan_decoder(where, &where->chosen)];
-    WD_TRY(wd_plan_machine(plan, &s->trainer.machine, &s->trainer.samples, devices,
+    WD_TRY(wd_plan_stepper(plan, &s->trainer.stepper, &s->trainer.samples, devices,
                            &where->chosen.placement, err));
     plan_program(plan, s);
     say_run(s);
@@ -154,7 +154,7 @@ static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
         wd_version(), "options", given, "resolved", wd_train_options_json(&s->options, NULL),
         "student", wd_dit_config_json(&s->student.dit), "device", wd_device_name(device), "kernels",
         wd_device_traits(device)->kernels, "prompts", (json_int_t)s->data.count, "text_tokens",
-        (json_int_t)s->trainer.machine.text_tokens, "teacher",
+        (json_int_t)s->trainer.stepper.text_tokens, "teacher",
         wd_strategy_plan_json(where, &where->chosen), "memory",
         wd_memory_plan_json(plan, where->devices, s->bytes_before));
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
@@ -220,7 +220,7 @@ static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
 static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s, wd_err *err)
 {
     const bool is_due = s->options.export_to && !r->untouched && !r->interrupted;
-    if (!is_due || s->trainer.machine.comm->rank) return WD_OK;
+    if (!is_due || s->trainer.stepper.comm->rank) return WD_OK;
     const wd_status status = wd_student_write_forms(r->folder, &s->forms, &r->export, err);
     if (status != WD_OK)
         wd_fail_in(err,
@@ -252,12 +252,12 @@ static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_t
     const wd_placement *placement = &where->chosen.placement;
     wd_err why = {0};
     const wd_status opened = wd_residency_open_placed(&residency, &s->teacher, placement,
-                                                      s->trainer.machine.teacher_dtype, d->teacher,
-                                                      d->host, s->trainer.machine.comm, &why);
+                                                      s->trainer.stepper.teacher_dtype, d->teacher,
+                                                      d->host, s->trainer.stepper.comm, &why);
     if (opened == WD_INTERRUPTED) return end_untouched(out, s, err);
     if (opened != WD_OK && err) *err = why;
     if (opened != WD_OK) return opened;
-    const wd_machine_teacher teacher = {residency, placement, d->teacher, d->home};
+    const wd_stepper_teacher teacher = {residency, placement, d->teacher, d->home};
     const wd_status status = wd_trainer_run(&result, &s->trainer, &teacher, d->student, err);
     wd_residency_close(residency);
     if (status != WD_OK) return status;
@@ -296,7 +296,7 @@ static wd_status agree_on_stop(wd_comm *comm, wd_status own, wd_err *err)
  * folder. */
 static wd_status make_overlay(wd_train_setup *s, wd_err *err)
 {
-    wd_comm *comm = s->trainer.machine.comm;
+    wd_comm *comm = s->trainer.stepper.comm;
     const bool quantises = s->teacher.overlay.quantised != WD_F32;
     if (!s->teacher.lora[0] && !s->teacher.lora[1] && !quantises) return WD_OK;
     wd_status made = WD_OK;
@@ -317,7 +317,7 @@ static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_t
     wd_host_memory_trim();
     s->trainer.step_s_max = wd_step_limit(&s->options, &where->chosen);
     s->trainer.first_s =
-        wd_step_limit_first(&s->options, &s->trainer.machine.trajectory, &where->chosen);
+        wd_step_limit_first(&s->options, &s->trainer.stepper.trajectory, &where->chosen);
     return run_trainer(out, s, where, err);
 }
 
@@ -355,12 +355,12 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     planned *p = NULL;
     wd_host_meter *meter = NULL;
     if (s->options.profile_memory)
-        WD_TRY_OUT(wd_host_meter_open(&meter, s->trainer.machine.comm->host_ranks, err));
+        WD_TRY_OUT(wd_host_meter_open(&meter, s->trainer.stepper.comm->host_ranks, err));
     WD_TRY_OUT(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
     WD_TRY_OUT(wd_teacher_map_open(&p->map, s, devices, err));
     WD_TRY_OUT(make_plan(&p->memory, &p->where, s, devices, &p->map, err));
     WD_TRY_OUT(check_disk(&p->where, s, err));
-    if (s->trainer.machine.comm->rank == 0)
+    if (s->trainer.stepper.comm->rank == 0)
         WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));
     s->trainer.ready_output = ready_output;
     s->trainer.output_context = &(output_files){s, &p->memory, &p->where};
@@ -373,8 +373,8 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
         const size_t peak = wd_host_meter_peak(meter), before = s->bytes_before;
         const size_t most = peak > before ? peak - before : 0;
         wd_memory_report_measured(&p->memory, devices, most);
-        WD_TRY_OUT(wd_memory_report_ranks(s->trainer.machine.comm, &p->memory, devices, most, err));
-        status = traffic_report(s->trainer.machine.comm, err);
+        WD_TRY_OUT(wd_memory_report_ranks(s->trainer.stepper.comm, &p->memory, devices, most, err));
+        status = traffic_report(s->trainer.stepper.comm, err);
     }
 out:
     wd_host_meter_close(meter);

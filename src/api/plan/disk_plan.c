@@ -172,7 +172,7 @@ static wd_status add_student(wd_disk_plan *p, const wd_train_setup *s, wd_err *e
 {
     wd_disk_item item = {.folder = WD_DISK_OUTPUT, .phase = WD_DISK_AT_THE_END};
     uint64_t weights, forms, parts = 0;
-    const wd_dit_config *student = &s->trainer.machine.student;
+    const wd_dit_config *student = &s->trainer.stepper.student;
     WD_TRY(find_disk(&item, p, s->options.output_dir, err));
     WD_TRY(wd_export_weights_size(&weights, student, &s->trainer.export, err));
     WD_TRY(wd_student_forms_size(&forms, &s->forms, student, err));
@@ -298,7 +298,7 @@ static void say_ways(const wd_disk_plan *p, int disk, const wd_train_setup *s)
     if (!output) return;
     wd_log(WD_LOG_ERROR, "  --output_dir DIR on another disk");
     if (p->checkpoint.other < p->checkpoint.weights) return;
-    const wd_trajectory_options *t = &s->trainer.machine.trajectory;
+    const wd_trajectory_options *t = &s->trainer.stepper.trajectory;
     snprintf(what, sizeof what, "fewer --trajectories (now %" PRId64 ")%s", t->slots,
              s->options.target_replay ? ", a smaller --target_replay" : "");
     wd_log(WD_LOG_ERROR, "  %s: targets and states take %.0f %% of a checkpoint", what,

@@ -38,10 +38,10 @@ static const char *name_of_teacher(const wd_plan_options *o, const wd_train_setu
 static double plan_guided(const wd_train_plan *plan, const wd_train_setup *setup)
 {
     wd_train_variant *guided;
-    if (setup->trainer.machine.guidance_scale[0] > 1 || !plan->chosen.fits) return 0;
+    if (setup->trainer.stepper.guidance_scale[0] > 1 || !plan->chosen.fits) return 0;
     if (wd_alloc((void **)&guided, 1, sizeof *guided, "a plan", NULL) != WD_OK) return 0;
     wd_train_variant_begin(guided, setup);
-    for (int i = 0; i < 2; i++) guided->setup.trainer.machine.guidance_scale[i] = 2;
+    for (int i = 0; i < 2; i++) guided->setup.trainer.stepper.guidance_scale[i] = 2;
     const bool fits = wd_train_variant_fits(guided, plan);
     const double seconds = fits ? guided->plan.chosen.step_seconds : 0;
     wd_free(guided);

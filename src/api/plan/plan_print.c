@@ -86,7 +86,7 @@ static void say_head(wd_text_builder *p, const wd_plan_table *t)
 {
     char bytes[CELL], rates[64];
     const wd_devices *d = t->plan->devices;
-    const wd_machine_options *m = &t->setup->trainer.machine;
+    const wd_stepper_options *m = &t->setup->trainer.stepper;
     const wd_train_options *o = &t->setup->options;
     const int experts = wd_teacher_experts(&t->setup->teacher);
     if (d->list.device[0].type == WD_DEVICE_SIM)
@@ -436,8 +436,8 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
         "s:b, s:I, s:o, s:o, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
-        (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
-        "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
+        (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.teacher->dit),
+        "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.student),
         "ranks", cluster->ranks, "hosts", cluster->hosts, "samples_per_step",
         table->plan->step_samples, "devices", devices, "host_bytes",
         (json_int_t)cluster->host_bytes, "disk_bytes_per_s", cluster->disk_bytes_per_s,

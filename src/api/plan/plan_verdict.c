@@ -114,7 +114,7 @@ const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan
     const int n = snprintf(
         out, WD_RUN_LENGTH_TEXT, "%" PRId64 " step%s (%s), %s: %s at %.3g s per step", r.steps,
         r.steps == 1 ? "" : "s", why, targets, duration_text(time, r.seconds), step_s);
-    const double first_s = first_targets_seconds(&setup->trainer.machine.trajectory, candidate);
+    const double first_s = first_targets_seconds(&setup->trainer.stepper.trajectory, candidate);
     if (n > 0 && n < WD_RUN_LENGTH_TEXT && first_s > LONG_S && first_s > 2 * step_s)
         snprintf(out + n, (size_t)(WD_RUN_LENGTH_TEXT - n),
                  "; the first step makes a store of targets, in up to %s",

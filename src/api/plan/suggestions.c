@@ -135,7 +135,7 @@ static int say_ways(ways *w)
 static void choose_window(wd_train_setup *s)
 {
     s->given.teacher_window = s->given.teacher_micro_batch = 0;
-    s->trainer.machine.window = s->trainer.machine.micro_batch = 0;
+    s->trainer.stepper.window = s->trainer.stepper.micro_batch = 0;
     s->given.teacher_prefetch = s->options.teacher_prefetch = wd_train_defaults().teacher_prefetch;
 }
 
@@ -153,7 +153,7 @@ static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *c
     const wd_strategy_plan *all;
     wd_train_setup *setup = &changed->setup;
     wd_train_options given = setup->given;
-    if (!wd_memory_change_apply(&given, &setup->trainer.machine, c)) return;
+    if (!wd_memory_change_apply(&given, &setup->trainer.stepper, c)) return;
     if (wd_train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
     if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
         sort_fitting(order, &count, &changed->plan, all, below);
@@ -217,7 +217,7 @@ void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setu
 {
     char text[160];
     const wd_devices *devices = plan->devices;
-    const wd_comm *comm = setup->trainer.machine.comm;
+    const wd_comm *comm = setup->trainer.stepper.comm;
     wd_log(WD_LOG_ERROR, "out of memory, though the plan fits: %s", error->message);
     for (int d = 0; d < devices->count && (!comm || comm->ranks == 1); d++)
         wd_log(WD_LOG_ERROR, "[Rank 0, %s] %s", devices->name[d],
@@ -305,7 +305,7 @@ bool wd_memory_change_at(wd_memory_change *out, int n)
     return worse <= 2;
 }
 
-bool wd_memory_change_apply(wd_train_options *o, wd_machine_options *m, const wd_memory_change *c)
+bool wd_memory_change_apply(wd_train_options *o, wd_stepper_options *m, const wd_memory_change *c)
 {
     if (c->bf16_teacher) {
         if (m->teacher_dtype == WD_BF16) return false;
@@ -382,7 +382,7 @@ static bool plan_changed(wd_train_variant *run, const wd_memory_change *change,
                          const wd_train_plan *plan, const wd_train_setup *setup)
 {
     wd_train_variant_begin(run, setup);
-    return wd_memory_change_apply(&run->setup.options, &run->setup.trainer.machine, change) &&
+    return wd_memory_change_apply(&run->setup.options, &run->setup.trainer.stepper, change) &&
            wd_train_variant_fits(run, plan);
 }
 

@@ -4,7 +4,7 @@
 
 #include "api/plan/train_plan.h"
 #include "api/setup/memory_report.h"
-#include "train/loop/machine.h"
+#include "train/loop/stepper.h"
 #include "wandistiller.h"
 
 /* Logs up to five commands whose plans fit, the fastest first, and returns WD_DOES_NOT_FIT. Those
@@ -36,7 +36,7 @@ typedef struct wd_memory_change {
 bool wd_memory_change_at(wd_memory_change *out, int n);
 
 /* Applies the changes to both; false: one of them has no effect on these options. */
-bool wd_memory_change_apply(wd_train_options *options, wd_machine_options *machine,
+bool wd_memory_change_apply(wd_train_options *options, wd_stepper_options *stepper,
                             const wd_memory_change *change);
 
 /* ---- advice ----

@@ -12,13 +12,13 @@ enum { PROGRAM_SLACK = 1 << 20 };
 
 int wd_train_ranks(const wd_train_setup *setup)
 {
-    const wd_comm *comm = setup->trainer.machine.comm;
+    const wd_comm *comm = setup->trainer.stepper.comm;
     return comm ? comm->ranks : 1;
 }
 
 bool wd_train_has_others(const wd_train_setup *setup)
 {
-    return wd_train_ranks(setup) > 1 && setup->trainer.machine.comm->vtable;
+    return wd_train_ranks(setup) > 1 && setup->trainer.stepper.comm->vtable;
 }
 
 wd_status wd_train_gather(void **all, const void *mine, size_t bytes, wd_comm *comm, wd_err *err)
@@ -80,7 +80,7 @@ static wd_status measure_memory(memory *out, const wd_train_plan *p, const wd_tr
                                 wd_err *err)
 {
     const char *given = s->options.host_memory;
-    const wd_comm *comm = s->trainer.machine.comm;
+    const wd_comm *comm = s->trainer.stepper.comm;
     const size_t now = wd_host_memory_own();
     *out = (memory){.host = comm ? comm->host : 0,
                     .budget = SIZE_MAX,
@@ -101,7 +101,7 @@ static wd_status agree_on_memory(wd_train_plan *p, const wd_train_setup *s, wd_e
     const int ranks = wd_train_has_others(s) ? wd_train_ranks(s) : 1;
     WD_TRY(measure_memory(&mine, p, s, err));
     if (ranks > 1)
-        WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->trainer.machine.comm, err));
+        WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->trainer.stepper.comm, err));
     cluster->host_bytes = SIZE_MAX;
     for (int r = 0; r < ranks; r++) {
         lower_to(&cluster->host_bytes, host_budget(all, ranks, all[r].host));
@@ -117,18 +117,18 @@ static wd_status agree_on_memory(wd_train_plan *p, const wd_train_setup *s, wd_e
 
 /* Plans the memory of everything but the teacher where device number `decoder` decodes sheets. */
 static wd_status plan_decoded_on(wd_memory_plan *out, const wd_train_plan *p,
-                                 const wd_machine_options *machine, wd_samples_options samples,
+                                 const wd_stepper_options *stepper, wd_samples_options samples,
                                  int decoder, wd_err *err)
 {
     samples.decoder = p->devices->teacher[decoder];
     *out = p->text;
-    return wd_plan_machine(out, machine, &samples, p->devices, NULL, err);
+    return wd_plan_stepper(out, stepper, &samples, p->devices, NULL, err);
 }
 
 /* Plans it for the device of p->map, and where sheets may be decoded on the processor, which they
  * may without a map, for the processor. If the student's device cannot compute the VAE, the
  * processor decodes in any case. */
-static wd_status plan_decoders(wd_train_plan *p, const wd_machine_options *machine,
+static wd_status plan_decoders(wd_train_plan *p, const wd_stepper_options *stepper,
                                const wd_samples_options *samples, wd_err *err)
 {
     wd_err why = {0};
@@ -137,34 +137,34 @@ static wd_status plan_decoders(wd_train_plan *p, const wd_machine_options *machi
     *both = samples->count && !p->map.given && p->map.vae != processor;
     p->without_teacher[1] = (wd_memory_plan){0};
     const wd_status status =
-        plan_decoded_on(&p->without_teacher[0], p, machine, *samples, p->map.vae, &why);
+        plan_decoded_on(&p->without_teacher[0], p, stepper, *samples, p->map.vae, &why);
     if (*both && status == WD_UNSUPPORTED) {
         *both = false;
         p->map.vae = processor;
-        return plan_decoded_on(&p->without_teacher[0], p, machine, *samples, processor, err);
+        return plan_decoded_on(&p->without_teacher[0], p, stepper, *samples, processor, err);
     }
     if (status != WD_OK) {
         if (err) *err = why;
         return status;
     }
     if (!*both) return WD_OK;
-    return plan_decoded_on(&p->without_teacher[1], p, machine, *samples, processor, err);
+    return plan_decoded_on(&p->without_teacher[1], p, stepper, *samples, processor, err);
 }
 
 /* Plans the memory of everything but the teacher, with encoding and `samples`. */
-static wd_status plan_without_teacher(wd_train_plan *p, wd_machine_options machine,
+static wd_status plan_without_teacher(wd_train_plan *p, wd_stepper_options stepper,
                                       const wd_samples_options *samples, wd_err *err)
 {
     wd_cluster *cluster = &p->input.cluster;
-    const wd_comm *comm = machine.comm;
+    const wd_comm *comm = stepper.comm;
     wd_comm first =
         comm ? *comm : (wd_comm){0}; /* rank 0 writes, so it needs most: all plan for it */
     first.rank = 0;
-    if (comm) machine.comm = &first;
-    if (!machine.window) machine.window = machine.trajectory.slots;
-    if (!machine.micro_batch) machine.micro_batch = 1;
+    if (comm) stepper.comm = &first;
+    if (!stepper.window) stepper.window = stepper.trajectory.slots;
+    if (!stepper.micro_batch) stepper.micro_batch = 1;
     wd_planner_taken *other = &p->input.decoding_on_processor;
-    WD_TRY(plan_decoders(p, &machine, samples, err));
+    WD_TRY(plan_decoders(p, &stepper, samples, err));
     for (int i = 0; i < p->devices->count; i++) {
         wd_cluster_device *to = &cluster->device[i];
         to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->without_teacher[0], i);
@@ -185,7 +185,7 @@ wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
 {
     const wd_devices *d = p->devices;
     wd_cluster *cluster = &p->input.cluster;
-    const wd_comm *comm = s->trainer.machine.comm;
+    const wd_comm *comm = s->trainer.stepper.comm;
     cluster->ranks = wd_train_ranks(s);
     cluster->hosts = comm ? comm->hosts : 1;
     cluster->devices = d->count;
@@ -200,7 +200,7 @@ wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
         to->other_bits = !compute_alike(d->device[0], d->device[i]);
         to->bytes = SIZE_MAX;
     }
-    WD_TRY(plan_without_teacher(p, s->trainer.machine, &s->trainer.samples, err));
+    WD_TRY(plan_without_teacher(p, s->trainer.stepper, &s->trainer.samples, err));
     if (!like) return agree_on_memory(p, s, err);
     for (int i = 0; i < d->count; i++)
         cluster->device[i].bytes = like->input.cluster.device[i].bytes;
@@ -223,7 +223,7 @@ static wd_status most_of_ranks(size_t *bytes, const wd_train_setup *s, wd_err *e
 {
     size_t *all;
     if (!wd_train_has_others(s)) return WD_OK;
-    WD_TRY(wd_train_gather((void **)&all, bytes, sizeof *bytes, s->trainer.machine.comm, err));
+    WD_TRY(wd_train_gather((void **)&all, bytes, sizeof *bytes, s->trainer.stepper.comm, err));
     for (int r = 0; r < wd_train_ranks(s); r++)
         if (all[r] > *bytes) *bytes = all[r];
     wd_free(all);
@@ -242,10 +242,10 @@ static void add_program(wd_train_plan *p)
 wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
     const wd_samples_options none = {0};
-    wd_machine_options machine = s->trainer.machine;
-    machine.window = p->input.sweep.window_max; /* the requested one */
-    machine.micro_batch = p->input.sweep.micro_batch;
-    WD_TRY(plan_without_teacher(p, machine, &none, err));
+    wd_stepper_options stepper = s->trainer.stepper;
+    stepper.window = p->input.sweep.window_max; /* the requested one */
+    stepper.micro_batch = p->input.sweep.micro_batch;
+    WD_TRY(plan_without_teacher(p, stepper, &none, err));
     size_t host = host_without_teacher(p, 0);
     WD_TRY(most_of_ranks(&host, s, err));
     p->input.cluster.host_taken = host;

@@ -47,7 +47,7 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
 {
     wd_status status = WD_OK;
     const int experts = wd_teacher_experts(&s->teacher);
-    const wd_dtype storage = s->trainer.machine.teacher_dtype;
+    const wd_dtype storage = s->trainer.stepper.teacher_dtype;
     const wd_teacher_files published = {.dtype = WD_F32, .quantised = s->teacher.overlay.quantised};
     wd_teacher_files files[WD_PLACED_EXPERTS_MAX] = {published, published};
     wd_safetensors *weights[WD_PLACED_EXPERTS_MAX] = {NULL, NULL};
@@ -72,7 +72,7 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
 
 /* The bytes that every rank receives after the reduction of gradients: their sums, or, with
  * --shard_optimizer, new weights and the parts of the norm (train/network/shard.h). */
-static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *without_teacher)
+static double gathered_bytes(const wd_stepper_options *m, const wd_memory_plan *without_teacher)
 {
     const double weights = (double)without_teacher->student_weights;
     if (!m->shard_optimizer) return weights * sizeof(float);
@@ -84,9 +84,9 @@ static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *
 /* Sets the copies of gradients. With several ranks that have no peers they are copied to host
  * memory, and the results from there. With --shard_optimizer a rank also copies its share of the
  * sums to the device, and its share of new weights to host memory. */
-static void fill_gradients(wd_planner_input *in, const wd_machine_options *m)
+static void fill_gradients(wd_planner_input *in, const wd_stepper_options *m)
 {
-    const double ranks = wd_machine_ranks(m);
+    const double ranks = wd_stepper_ranks(m);
     if (!m->comm || m->comm->peers || (ranks == 1 && !m->deterministic_reduce)) return;
     const double sums =
         m->deterministic_reduce ? in->reduced_bytes / (double)m->accumulation : in->reduced_bytes;
@@ -99,12 +99,12 @@ static void fill_gradients(wd_planner_input *in, const wd_machine_options *m)
 
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
-    const wd_machine_options busiest = wd_machine_in_phase_of_most_targets(&s->trainer.machine);
-    const wd_machine_options *m = &busiest;
+    const wd_stepper_options busiest = wd_stepper_in_phase_of_most_targets(&s->trainer.stepper);
+    const wd_stepper_options *m = &busiest;
     const wd_memory_plan *without_teacher = p->without_teacher;
     wd_planner_input *in = &p->input;
     in->need = wd_sweep_plan_need;
-    in->sweep = wd_machine_sweep_options(m);
+    in->sweep = wd_stepper_sweep_options(m);
     in->cluster.teacher = wd_precision_of(in->sweep.dtype);
     in->cluster.student = wd_precision_of(m->student_dtype);
     in->trajectories = m->trajectory.slots;
@@ -113,11 +113,11 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->student_device = 0;
     const double samples = (double)(m->batch * m->accumulation);
     p->step_samples = samples * wd_train_ranks(s);
-    in->step_targets = wd_machine_step_targets(m);
-    in->steps_ahead = wd_machine_steps_ahead(m, without_teacher->student_weights);
+    in->step_targets = wd_stepper_step_targets(m);
+    in->steps_ahead = wd_stepper_steps_ahead(m, without_teacher->student_weights);
     in->student_step_flops = samples * without_teacher->student_flops_per_sample;
-    in->student_step_bytes = wd_machine_step_bytes(m);
-    in->student_back_bytes = wd_machine_back_bytes(m);
+    in->student_step_bytes = wd_stepper_step_bytes(m);
+    in->student_back_bytes = wd_stepper_back_bytes(m);
     /* gradients are final in the backward pass of the last micro-batch, or of each one */
     const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
     in->reduced_bytes = rounds * (double)without_teacher->student_weights * sizeof(float);
@@ -136,10 +136,10 @@ wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err)
 }
 
 /* Sets window and micro-batch of the machine to those of the chosen plan. */
-static void follow(wd_machine_options *machine, const wd_strategy_plan *chosen)
+static void follow(wd_stepper_options *stepper, const wd_strategy_plan *chosen)
 {
-    machine->window = chosen->window;
-    machine->micro_batch = chosen->micro_batch;
+    stepper->window = chosen->window;
+    stepper->micro_batch = chosen->micro_batch;
 }
 
 /* Whether a device has too little memory even without the teacher, wherever sheets are decoded:
@@ -165,14 +165,14 @@ static bool is_hopeless(const wd_train_plan *p)
 static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_plan *like,
                            wd_err *err)
 {
-    wd_machine_options *m = &s->trainer.machine;
+    wd_stepper_options *m = &s->trainer.stepper;
     WD_TRY(choose_strategy(p, s, err));
     WD_TRY(wd_train_cluster_budgets(p, s, like, err));
     if (like && is_hopeless(p))
         return wd_fail(err, WD_DOES_NOT_FIT, "the student alone needs more memory than there is");
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
-    const wd_machine_options busiest = wd_machine_in_phase_of_most_targets(m);
+    const wd_stepper_options busiest = wd_stepper_in_phase_of_most_targets(m);
     WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &busiest.trajectory,
                                  p->input.sweep.boundary_timestep, err));
     p->input.expert = p->expert;
@@ -205,7 +205,7 @@ wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup
     plan->planner = NULL;
     WD_TRY(wd_train_plan_choose(plan, err));
     WD_TRY(wd_sheets_settle(plan, setup, err));
-    follow(&setup->trainer.machine, &plan->chosen);
+    follow(&setup->trainer.stepper, &plan->chosen);
     return WD_OK;
 }
 
@@ -229,7 +229,7 @@ void wd_train_plan_close(wd_train_plan *plan)
 void wd_train_variant_begin(wd_train_variant *out, const wd_train_setup *setup)
 {
     out->setup = *setup;
-    wd_machine_options *m = &out->setup.trainer.machine;
+    wd_stepper_options *m = &out->setup.trainer.stepper;
     m->window = setup->options.teacher_window;
     m->micro_batch = setup->options.teacher_micro_batch;
     m->text_context = NULL; /* a plan computes no text */

@@ -112,7 +112,7 @@ void wd_train_dtypes_follow(wd_train_setup *s, const wd_device_list *opened)
 
 void wd_train_dtypes_apply(wd_train_setup *s)
 {
-    wd_machine_options *m = &s->trainer.machine;
+    wd_stepper_options *m = &s->trainer.stepper;
     wd_dtype dtype = WD_F32;
     wd_dtype_parse(&dtype, s->options.teacher_dtype);
     const bool quantises = wd_dtype_is_quantised(dtype);

@@ -219,7 +219,7 @@ static void fill_machine(wd_train_setup *s)
     optimizer.decay = o->weight_decay;
     optimizer.grad_norm_max = o->max_grad_norm;
     optimizer.ema_decay = o->ema_decay;
-    s->trainer.machine = (wd_machine_options){
+    s->trainer.stepper = (wd_stepper_options){
         .comm = s->comm,
         .teacher = &s->teacher,
         .first = o->init_student ? &s->first : NULL,
@@ -254,7 +254,7 @@ static void fill_machine(wd_train_setup *s)
         .text = wd_prompt_embeds_text,
         .text_context = &s->embeds,
     };
-    memcpy(s->trainer.machine.trajectory.sigma, s->sigma, sizeof s->sigma);
+    memcpy(s->trainer.stepper.trajectory.sigma, s->sigma, sizeof s->sigma);
     wd_train_dtypes_apply(s);
 }
 
@@ -439,7 +439,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(choose_folders(s, err));
     WD_TRY(wd_train_dtypes_resolve(s, err));
     fill_trainer(s);
-    wd_machine_options *m = &s->trainer.machine;
+    wd_stepper_options *m = &s->trainer.stepper;
     if (!m->trajectory.prompts) m->trajectory.prompts = 1;
     m->text_tokens = s->options.max_sequence_length;
     m->text_repeat = 1;

@@ -31,7 +31,7 @@ enum { SECONDS_MOST = 5 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool was_asked;
-static char prefix[PATH_MAX];
+static char sys_prefix[PATH_MAX];
 
 /* The first python3 in the absolute folders of PATH. */
 static bool find_python(char out[PATH_MAX])
@@ -118,7 +118,7 @@ static void ask(void)
     /* one line, an absolute path, which glob(7) takes as it is */
     if (text[0] != '/' || memchr(text, '\n', n) != text + n - 1) return;
     text[n - 1] = 0;
-    if (strlen(text) == n - 1 && strcspn(text, "*?[\\") == n - 1) memcpy(prefix, text, n);
+    if (strlen(text) == n - 1 && strcspn(text, "*?[\\") == n - 1) memcpy(sys_prefix, text, n);
 }
 
 /* The absolute folder that the first python3 in PATH calls sys.prefix, "/opt/torch/.venv", or NULL:
@@ -131,7 +131,7 @@ static const char *python_prefix(void)
     if (!was_asked) ask();
     was_asked = true;
     pthread_mutex_unlock(&lock);
-    return prefix[0] ? prefix : NULL;
+    return sys_prefix[0] ? sys_prefix : NULL;
 }
 
 /* ---- libraries ---- */

@@ -39,7 +39,7 @@ typedef struct wd_planner_input {
     /* the student */
     int student_device;        /* of every rank */
     double step_targets;       /* targets that a step of all ranks needs */
-    double steps_ahead;        /* see wd_machine_steps_ahead */
+    double steps_ahead;        /* see wd_stepper_steps_ahead */
     double student_step_flops; /* of one rank */
     /* The student's bytes that are copied to its device over the link in a step of one rank, and
      * those that are copied from it; then the bytes of gradients from other ranks, and to them. */

@@ -5,12 +5,12 @@
  * Linked with --wrap=wd_residency_acquire, --wrap=wd_stage_bring,
  * --wrap=wd_residency_part_bring_block, --wrap=wd_file_reader_read and
  * --wrap=wd_file_reader_read_pages, so that they are seen here. */
-#include "harness/machine.h"
+#include "harness/stepper.h"
 
 #include <math.h>
 #include <stdatomic.h>
 
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 
 #include "harness/acquires.h"
 #include "harness/random.h"
@@ -83,7 +83,7 @@ typedef struct scene {
     const char *devices;
     wd_strategy strategy;
     int buffers;
-    wd_machine_options machine;
+    wd_stepper_options stepper;
 } scene;
 
 /* ---- planned ---- */
@@ -97,12 +97,12 @@ static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy
     uint8_t *expert;
     wd_planner_input in = {
         .need = wd_sweep_plan_need,
-        .size = size_of(&s->machine),
+        .size = size_of(&s->stepper),
         .cluster = {.devices = d->count, .host_bytes = SIZE_MAX, .disk_bytes_per_s = 1e9},
-        .sweep = wd_machine_sweep_options(&s->machine),
-        .trajectories = s->machine.trajectory.slots,
+        .sweep = wd_stepper_sweep_options(&s->stepper),
+        .trajectories = s->stepper.trajectory.slots,
         .buffers = s->buffers,
-        .step_targets = (double)s->machine.trajectory.slots,
+        .step_targets = (double)s->stepper.trajectory.slots,
         .steps_ahead = 1,
         .student_step_flops = 1,
     };
@@ -113,10 +113,10 @@ static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy
                                                    .link_bytes_per_s = 1e9,
                                                    .reads_host = i == d->processor};
     }
-    wd_test_ok(wd_trajectory_experts(&expert, &in.rounds, &s->machine.trajectory,
+    wd_test_ok(wd_trajectory_experts(&expert, &in.rounds, &s->stepper.trajectory,
                                      in.sweep.boundary_timestep, &err),
                &err);
-    assert_int_equal(in.rounds, s->machine.trajectory.steps);
+    assert_int_equal(in.rounds, s->stepper.trajectory.steps);
     in.expert = expert;
     wd_test_ok(wd_planner_open(&planner, &in, &err), &err);
     wd_test_ok(wd_planner_plan(&plan, planner, strategy, &err), &err);
@@ -132,27 +132,27 @@ typedef struct sums {
     int64_t brought, read;
 } sums;
 
-/* All rounds before `round`, of which the machine knows that they are all: what comes is used. */
+/* All rounds before `round`, of which the stepper knows that they are all: what comes is used. */
 static sums run(const scene *s, wd_devices *d, const wd_placement *p, int64_t round)
 {
     wd_err err;
-    wd_machine *m = NULL;
+    wd_stepper *m = NULL;
     wd_residency *residency;
-    wd_machine_options o = s->machine;
+    wd_stepper_options o = s->stepper;
     const int64_t before = acquires_seen;
     o.steps = wd_trajectory_first_target(&o.trajectory, round);
     wd_test_ok(
         wd_residency_open_placed(&residency, &teacher, p, WD_BF16, d->teacher, d->host, NULL, &err),
         &err);
-    const wd_machine_teacher where = {residency, p, d->teacher, d->home};
-    wd_test_ok(wd_machine_open(&m, &o, &where, d->student, &err), &err);
+    const wd_stepper_teacher where = {residency, p, d->teacher, d->home};
+    wd_test_ok(wd_stepper_open(&m, &o, &where, d->student, &err), &err);
     atomic_store(&seen.stages, 0);
     atomic_store(&seen.brought, 0);
     atomic_store(&seen.read, 0);
     for (int64_t step = 0; step < o.steps; step++)
         wd_test_ok(wd_source_prepare(m->source, step + 1, &err), &err);
     const int64_t acquired = acquires_seen - before;
-    wd_machine_close(m);
+    wd_stepper_close(m);
     wd_residency_close(residency);
     assert_true(acquired > 0);
     assert_int_equal(atomic_load(&seen.stages), acquired);
@@ -164,7 +164,7 @@ static void check(const scene *s)
 {
     wd_err err;
     wd_devices d;
-    const int64_t rounds = s->machine.trajectory.steps;
+    const int64_t rounds = s->stepper.trajectory.steps;
     wd_test_ok(wd_devices_open(&d, s->devices, 1, &err), &err);
     const wd_strategy_plan plan = plan_of(s, &d, s->strategy);
     const sums less = run(s, &d, &plan.placement, rounds);
@@ -192,9 +192,9 @@ static void what_comes_is_used(void **state)
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
         for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
             scene s = scenes[i];
-            s.machine = small_machine(&teacher);
-            s.machine.reuse = s.machine.batch = 1;
-            s.machine.window = s.machine.micro_batch = windows[w];
+            s.stepper = small_machine(&teacher);
+            s.stepper.reuse = s.stepper.batch = 1;
+            s.stepper.window = s.stepper.micro_batch = windows[w];
             check(&s);
         }
 }

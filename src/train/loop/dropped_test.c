@@ -7,15 +7,15 @@ static int drops;
 static int64_t spoiled_step = -1; /* a value of a buffer is spoiled with the result of this step */
 static wd_params_buffer spoiled;
 
-wd_step_result __real_wd_machine_take_result(wd_machine *machine);
-wd_step_result __wrap_wd_machine_take_result(wd_machine *machine);
+wd_step_result __real_wd_stepper_take_result(wd_stepper *stepper);
+wd_step_result __wrap_wd_stepper_take_result(wd_stepper *stepper);
 
-wd_step_result __wrap_wd_machine_take_result(wd_machine *machine)
+wd_step_result __wrap_wd_stepper_take_result(wd_stepper *stepper)
 {
-    wd_step_result result = __real_wd_machine_take_result(machine);
+    wd_step_result result = __real_wd_stepper_take_result(stepper);
     for (int i = 0; i < drops; i++)
         if (dropped[i] == result.step) result.loss = NAN;
-    if (result.step == spoiled_step) wd_machine_params(machine)->buffer[spoiled][7] = INFINITY;
+    if (result.step == spoiled_step) wd_stepper_params(stepper)->buffer[spoiled][7] = INFINITY;
     return result;
 }
 
@@ -26,8 +26,8 @@ static wd_status train(wd_trainer_result *result, const char *run, int64_t inter
     wd_trainer_options options = small_run();
     options.checkpoint_interval = interval;
     options.keep_checkpoints = keep;
-    options.machine.optimizer.alpha = 5; /* AdEMAMix, for its slow moments */
-    options.machine.optimizer.beta3 = 0.99;
+    options.stepper.optimizer.alpha = 5; /* AdEMAMix, for its slow moments */
+    options.stepper.optimizer.beta3 = 0.99;
     return run_into(result, run, &options, err);
 }
 

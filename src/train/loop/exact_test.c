@@ -205,7 +205,7 @@ static wd_pipeline random_teacher(int number)
 
 static void some_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
 {
-    const wd_machine_options *o = context;
+    const wd_stepper_options *o = context;
     static float rows[16 * 64];
     const int64_t count = o->text_tokens * o->teacher->dit.text_dim;
     assert_true(count <= 16 * 64);
@@ -226,50 +226,50 @@ typedef struct trained {
     int64_t count;
 } trained;
 
-static wd_status train(trained *out, wd_machine *m, wd_devices *d, wd_err *err)
+static wd_status train(trained *out, wd_stepper *m, wd_devices *d, wd_err *err)
 {
-    WD_TRY(wd_machine_begin(m, err));
+    WD_TRY(wd_stepper_begin(m, err));
     for (int64_t step = 0; step < STEPS; step++) {
-        WD_TRY(wd_machine_step(m, step, 1e-3, err));
-        while (wd_machine_results_pending(m) > (step + 1 < STEPS)) wd_machine_take_result(m);
+        WD_TRY(wd_stepper_step(m, step, 1e-3, err));
+        while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) wd_stepper_take_result(m);
     }
-    out->count = wd_machine_params(m)->count;
+    out->count = wd_stepper_params(m)->count;
     WD_TRY(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", err));
-    wd_queue_copy_and_wait(d->student, out->weights, wd_machine_params(m)->buffer[WD_PARAMS_P],
+    wd_queue_copy_and_wait(d->student, out->weights, wd_stepper_params(m)->buffer[WD_PARAMS_P],
                            (size_t)out->count * 4);
     wd_queue_wait(d->student);
     return WD_OK;
 }
 
 /* On devices that are opened for it, so that peaks are of this run. */
-static wd_status run(trained *out, const wd_machine_options *o, wd_devices *d,
+static wd_status run(trained *out, const wd_stepper_options *o, wd_devices *d,
                      const wd_placement *p, wd_err *err)
 {
     wd_status status;
     int64_t plans;
-    wd_machine *machine = NULL;
+    wd_stepper *stepper = NULL;
     wd_residency *residency = NULL;
     WD_TRY_OUT(wd_residency_open_placed(&residency, o->teacher, p, o->teacher_dtype, d->teacher,
                                         d->host, NULL, err));
-    const wd_machine_teacher where = {residency, p, d->teacher, d->home};
-    WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
+    const wd_stepper_teacher where = {residency, p, d->teacher, d->home};
+    WD_TRY_OUT(wd_stepper_open(&stepper, o, &where, d->student, err));
     plans = plans_made();
-    WD_TRY_OUT(train(out, machine, d, err));
+    WD_TRY_OUT(train(out, stepper, d, err));
     assert_int_equal(plans_made(), plans); /* all were made when it was opened */
 out:
-    wd_machine_close(machine);
+    wd_stepper_close(stepper);
     wd_residency_close(residency);
     return status;
 }
 
 /* The planner's peak of every device, from sizes alone: what else there is, and the placement. */
-static void check_planner(const size_t planned[ACCELERATORS], const wd_machine_options *o,
+static void check_planner(const size_t planned[ACCELERATORS], const wd_stepper_options *o,
                           const wd_memory_plan *beside, const wd_devices *devices,
                           const wd_placement *p)
 {
     wd_err err;
     const wd_teacher_size size = size_of(o);
-    const wd_sweep_options sweep = wd_machine_sweep_options(o);
+    const wd_sweep_options sweep = wd_stepper_sweep_options(o);
     wd_cluster cluster = {.devices = devices->count, .batches = wd_sweep_batches(&sweep)};
     for (int d = 0; d < cluster.devices; d++) {
         wd_cluster_device *to = &cluster.device[d];
@@ -285,7 +285,7 @@ static void check_planner(const size_t planned[ACCELERATORS], const wd_machine_o
 }
 
 /* Opens devices that have no room. */
-static void plan(size_t planned[ACCELERATORS], wd_devices *devices, const wd_machine_options *o,
+static void plan(size_t planned[ACCELERATORS], wd_devices *devices, const wd_stepper_options *o,
                  const wd_placement *p)
 {
     wd_err err;
@@ -293,14 +293,14 @@ static void plan(size_t planned[ACCELERATORS], wd_devices *devices, const wd_mac
     const size_t nothing[ACCELERATORS] = {0};
     const wd_samples_options none = {0};
     open_devices(devices, nothing);
-    wd_test_ok(wd_plan_machine(&whole, o, &none, devices, p, &err), &err);
-    wd_test_ok(wd_plan_machine(&beside, o, &none, devices, NULL, &err), &err);
+    wd_test_ok(wd_plan_stepper(&whole, o, &none, devices, p, &err), &err);
+    wd_test_ok(wd_plan_stepper(&beside, o, &none, devices, NULL, &err), &err);
     for (int d = 0; d < ACCELERATORS; d++) planned[d] = wd_plan_peak(&whole, d);
     check_planner(planned, o, &beside, devices, p);
 }
 
 /* With one byte less on device `d`. */
-static void check_refusal(size_t planned[ACCELERATORS], int d, const wd_machine_options *o,
+static void check_refusal(size_t planned[ACCELERATORS], int d, const wd_stepper_options *o,
                           const wd_placement *p)
 {
     wd_err err;
@@ -315,7 +315,7 @@ static void check_refusal(size_t planned[ACCELERATORS], int d, const wd_machine_
     planned[d]++;
 }
 
-static void check_exact(trained *out, const wd_machine_options *o, const wd_placement *p)
+static void check_exact(trained *out, const wd_stepper_options *o, const wd_placement *p)
 {
     wd_err err;
     wd_devices devices = {0};
@@ -368,7 +368,7 @@ static void plans_are_exact_and_students_the_same(void **state)
     (void)state;
     for (int i = 0; i < asked_for("WD_TEST_SCENES", SCENES); i++) {
         const wd_pipeline teacher = random_teacher(i);
-        wd_machine_options o;
+        wd_stepper_options o;
         trained first = {0}, other;
         random_run(&o, &teacher);
         if (is_fused(i)) o.teacher_dtype = o.student_dtype = WD_BF16;

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 
 #include "dev/sim/sim.h"
 #include "io/file/file_reader.h"
@@ -97,7 +97,7 @@ wd_ticket __wrap_wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, siz
 typedef struct scene {
     const char *devices; /* of each rank */
     int ranks;
-    wd_machine_options machine;
+    wd_stepper_options stepper;
     wd_strategy strategy;
     wd_placement custom;
 } scene;
@@ -111,7 +111,7 @@ typedef struct part {
 } part;
 
 /* What other ranks have sent and nothing has waited for, comes, as before a checkpoint. */
-static void let_all_come(wd_machine *m)
+static void let_all_come(wd_stepper *m)
 {
     json_t *json;
     const wd_checkpoint_tensor *tensors;
@@ -125,7 +125,7 @@ static void *run_rank(void *rank)
     part *p = rank;
     rank_machine r;
     wd_comm *comm = p->at.comm;
-    wd_machine_options o = p->scene->machine;
+    wd_stepper_options o = p->scene->stepper;
     o.comm = comm;
     o.steps = p->steps;
     HARNESS_OK(wd_devices_open(&r.devices, p->scene->devices, 1, err));
@@ -134,12 +134,12 @@ static void *run_rank(void *rank)
     wd_comm_barrier(comm);
     open_machine(&r, &o, p->placement);
     for (int64_t step = 0; step < o.steps; step++) {
-        r.machine->pauses = step + 1 == o.steps; /* no target is made that no step needs */
-        HARNESS_OK(wd_machine_step(r.machine, step, 1e-3, err));
-        while (wd_machine_results_pending(r.machine) > (step + 1 < o.steps))
-            wd_machine_take_result(r.machine);
+        r.stepper->pauses = step + 1 == o.steps; /* no target is made that no step needs */
+        HARNESS_OK(wd_stepper_step(r.stepper, step, 1e-3, err));
+        while (wd_stepper_results_pending(r.stepper) > (step + 1 < o.steps))
+            wd_stepper_take_result(r.stepper);
     }
-    let_all_come(r.machine);
+    let_all_come(r.stepper);
     atomic_fetch_add(&seen.bytes_broadcast,
                      comm->sent[WD_LANE_TARGETS] + comm->sent[WD_LANE_GRADIENTS]);
     close_machine(&r);
@@ -149,7 +149,7 @@ static void *run_rank(void *rank)
 /* Steps for which all targets before `round` are made, and no more. */
 static int64_t steps_until(const scene *s, int64_t round)
 {
-    const wd_machine_options *o = &s->machine;
+    const wd_stepper_options *o = &s->stepper;
     const int64_t samples = o->reuse * wd_trajectory_first_target(&o->trajectory, round);
     const int64_t step_samples = o->batch * o->accumulation * s->ranks;
     assert_int_equal(samples % step_samples, 0);
@@ -176,7 +176,7 @@ static moved run(const scene *s, const wd_placement *placement, int64_t steps)
 /* ---- planned ---- */
 
 /* As it is in the files. */
-static wd_teacher_size size_of_files(const wd_machine_options *o)
+static wd_teacher_size size_of_files(const wd_stepper_options *o)
 {
     wd_teacher_size size;
     wd_safetensors *weights[2];
@@ -200,22 +200,22 @@ typedef struct planned {
 
 static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_comm *like)
 {
-    wd_machine_options o = s->machine;
+    wd_stepper_options o = s->stepper;
     wd_memory_plan beside = {0};
     o.comm = (wd_comm *)(uintptr_t)like;
     wd_planner_input in = {
         .need = wd_sweep_plan_need,
         .size = size_of_files(&o),
         .cluster = cluster_of(d, s->ranks),
-        .sweep = wd_machine_sweep_options(&o),
+        .sweep = wd_stepper_sweep_options(&o),
         .trajectories = o.trajectory.slots,
         .rounds = TRAJECTORY,
         .teacher_rank = s->ranks > 1,
-        .step_targets = (double)wd_machine_step_samples(&o) / (double)o.reuse,
+        .step_targets = (double)wd_stepper_step_samples(&o) / (double)o.reuse,
         .steps_ahead = 1,
         .student_step_flops = 1,
-        .student_step_bytes = wd_machine_step_bytes(&o),
-        .student_back_bytes = wd_machine_back_bytes(&o),
+        .student_step_bytes = wd_stepper_step_bytes(&o),
+        .student_back_bytes = wd_stepper_back_bytes(&o),
         .custom = s->strategy == WD_STRATEGY_custom ? &s->custom : NULL,
     };
     in.cluster.hosts = 1;
@@ -226,7 +226,7 @@ static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_c
         for (int k = 0; k < WD_PRECISIONS; k++) in.cluster.device[i].flops_per_s[k] = 1e9;
     }
     if (s->ranks == 1) return in;
-    HARNESS_OK(wd_plan_machine(&beside, &o, &(wd_samples_options){0}, d, NULL, err));
+    HARNESS_OK(wd_plan_stepper(&beside, &o, &(wd_samples_options){0}, d, NULL, err));
     in.reduced_bytes = in.gathered_bytes = (double)beside.student_weights * sizeof(float);
     in.gradients_out_bytes = in.gradients_in_bytes = in.reduced_bytes;
     return in;
@@ -267,7 +267,7 @@ static planned plan_of(const scene *s, int64_t round)
     wd_strategy_plan plan;
     uint8_t expert[TRAJECTORY * SLOTS];
     const wd_comm like = {.ranks = s->ranks, .hosts = 1, .host_ranks = s->ranks, .in_blocks = true};
-    const wd_trajectory_options *t = &s->machine.trajectory;
+    const wd_trajectory_options *t = &s->stepper.trajectory;
     const double steps = (double)(steps_until(s, round + TRAJECTORY) - steps_until(s, round));
     wd_test_ok(wd_devices_open(&d, s->devices, 1, &err), &err);
     wd_planner_input in = input_of(s, &d, &like);
@@ -293,7 +293,7 @@ static void assert_bytes(const scene *s, const char *what, int from, int to, int
     const double got = (double)(more - less);
     if (fabs(got - expected) > EQUAL * expected)
         fail_msg("%s, %d ranks of %s, window %d: %s %d to %d: %.0f bytes, planned %.3f",
-                 wd_strategy_name(s->strategy), s->ranks, s->devices, (int)s->machine.window, what,
+                 wd_strategy_name(s->strategy), s->ranks, s->devices, (int)s->stepper.window, what,
                  from, to, got, expected);
 }
 
@@ -319,9 +319,9 @@ static void check(const scene *s)
 static scene scene_of(const char *devices, int ranks, wd_strategy strategy)
 {
     scene s = {devices, ranks, small_machine(&teacher), strategy, {0}};
-    s.machine.trajectory.slots = SLOTS;
-    s.machine.trajectory.steps = TRAJECTORY;
-    s.machine.batch = ranks > 1 ? 1 : 3;
+    s.stepper.trajectory.slots = SLOTS;
+    s.stepper.trajectory.steps = TRAJECTORY;
+    s.stepper.batch = ranks > 1 ? 1 : 3;
     return s;
 }
 
@@ -353,11 +353,11 @@ static void links_of_one_rank(void **state)
     for (size_t w = 0; w < tried; w++)
         for (int k = 0; k < WD_STRATEGY_auto + MIXED; k++) {
             scene s = scene_of("sim:3x256MiB", 1, (wd_strategy)k);
-            s.machine.window = ways[w].window;
-            s.machine.micro_batch = ways[w].micro_batch;
-            s.machine.reuse = ways[w].reuse;
-            s.machine.teacher_dtype = ways[w].kept;
-            s.machine.guidance_scale[0] = ways[w].guidance;
+            s.stepper.window = ways[w].window;
+            s.stepper.micro_batch = ways[w].micro_batch;
+            s.stepper.reuse = ways[w].reuse;
+            s.stepper.teacher_dtype = ways[w].kept;
+            s.stepper.guidance_scale[0] = ways[w].guidance;
             if (k == WD_STRATEGY_custom) continue;
             if (k >= WD_STRATEGY_auto) place_anywhere(&s, 3 + 1, (uint64_t)(MIXED * (int)w + k));
             check(&s);
@@ -384,8 +384,8 @@ static void links_of_ranks(void **state)
         for (int k = 0; k < WD_STRATEGY_auto + MIXED; k++) {
             scene s = scene_of("sim:2x256MiB", ranks, (wd_strategy)k);
             if (k == WD_STRATEGY_custom) continue;
-            if (k == WD_STRATEGY_offload || k == WD_STRATEGY_disk) s.machine.teacher = &one;
-            s.machine.micro_batch = 2;
+            if (k == WD_STRATEGY_offload || k == WD_STRATEGY_disk) s.stepper.teacher = &one;
+            s.stepper.micro_batch = 2;
             if (k >= WD_STRATEGY_auto) place_anywhere(&s, 2 + 1, (uint64_t)(1000 * ranks + k));
             check(&s);
         }
@@ -410,8 +410,8 @@ static void links_of_a_quantised_teacher(void **state)
         for (int i = 0; i < 3; i++) {
             scene s = scene_of("sim:2x256MiB", ranks, strategies[i]);
             const bool has_all = ranks > 1 && strategies[i] != WD_STRATEGY_balanced;
-            s.machine.teacher = has_all ? &one : &both;
-            s.machine.micro_batch = 2;
+            s.stepper.teacher = has_all ? &one : &both;
+            s.stepper.micro_batch = 2;
             check(&s);
         }
 }

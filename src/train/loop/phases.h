@@ -20,7 +20,7 @@ typedef struct wd_phase {
 
 typedef struct wd_phases {
     wd_phase phase[WD_PHASES_MAX];
-    int count; /* 0: there is one, which the machine's options describe */
+    int count; /* 0: there is one, which the stepper's options describe */
 } wd_phases;
 
 /* Where a phase began. */

@@ -69,8 +69,8 @@ static void phases_divide_steps_and_time(void **state)
 static wd_trainer_options run_of_two(void)
 {
     wd_trainer_options o = small_run();
-    o.machine.phases = two;
-    o.machine.trajectory.student_steps = 2;
+    o.stepper.phases = two;
+    o.stepper.trajectory.student_steps = 2;
     o.lr =
         (wd_lr_schedule){.shape = WD_LR_COSINE, .lr = 1e-3, .ratio_min = 0.03, .warmup_steps = 2};
     return o;
@@ -146,11 +146,11 @@ static void other_phases_are_refused(void **state)
     wd_err err;
     wd_trainer_options o = run_of_two();
     o.resume = path_of(from, "whole", "/checkpoints/step-00000008");
-    o.machine.phases.count = 1;
+    o.stepper.phases.count = 1;
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "recipe \"velocity,chord\" and is to be resumed with"));
-    o.machine.phases = two;
-    o.machine.trajectory.student_steps = 4;
+    o.stepper.phases = two;
+    o.stepper.trajectory.student_steps = 4;
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "student_steps 2 and is to be resumed with 4"));
 }
@@ -162,8 +162,8 @@ static void time_ends_a_phase(void **state)
     wd_err err;
     wd_trainer_result r;
     wd_trainer_options o = run_of_two();
-    o.machine.phases.phase[0].share = 1e-9;
-    o.machine.phases.phase[1].share = 1 - 1e-9;
+    o.stepper.phases.phase[0].share = 1e-9;
+    o.stepper.phases.phase[1].share = 1 - 1e-9;
     o.steps = 0;
     o.stop_at_step = STEPS;
     o.seconds_max = 1000;

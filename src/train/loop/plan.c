@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 #include "train/output/checkpoint.h"
 
 enum { SAMPLE_STEPS = 2 }; /* of the sampler: the others take what these take */
@@ -98,7 +98,7 @@ size_t wd_plan_training_peak(const wd_memory_plan *plan, int place)
     return peak_from(plan, place, WD_PLAN_TRAINING);
 }
 
-/* ---- a machine, dry ---- */
+/* ---- a stepper, dry ---- */
 
 /* Where the memory of one device is added: the plan, and the device's place in it. */
 typedef struct account {
@@ -118,9 +118,9 @@ static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
 }
 
 /* A step's micro-batch and update, for its FLOPs; addresses are made up anyway. */
-static void run_student(wd_memory_plan *out, wd_machine *m)
+static void run_student(wd_memory_plan *out, wd_stepper *m)
 {
-    const wd_machine_options *o = &m->options;
+    const wd_stepper_options *o = &m->options;
     const wd_batch batch = {.samples = o->batch,
                             .latents = m->loss,
                             .timestep = m->loss,
@@ -145,7 +145,7 @@ static wd_queue *twin(const wd_devices *dry, const wd_devices *devices, const wd
 }
 
 /* Draws one sheet. What it leaves for the next ones, and how much more there was on the way. */
-static wd_status plan_samples(wd_memory_plan *out, wd_machine *machine,
+static wd_status plan_samples(wd_memory_plan *out, wd_stepper *stepper,
                               const wd_samples_options *options, wd_devices *devices,
                               wd_queue *decoder, wd_err *err)
 {
@@ -155,7 +155,7 @@ static wd_status plan_samples(wd_memory_plan *out, wd_machine *machine,
     const int64_t before = wd_memory_held();
     dry.steps = SAMPLE_STEPS;
     dry.decoder = decoder;
-    WD_TRY_OUT(wd_samples_open(&samples, &dry, machine, err));
+    WD_TRY_OUT(wd_samples_open(&samples, &dry, stepper, err));
     wd_memory_restart_peak();
     for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
     WD_TRY_OUT(wd_samples_write(samples, 0, err));
@@ -164,7 +164,7 @@ static wd_status plan_samples(wd_memory_plan *out, wd_machine *machine,
     wd_plan_add(out, "samples on the way", WD_PLAN_SAMPLING, WD_PLAN_HOST,
                 (size_t)(wd_memory_peak() - wd_memory_held()));
     out->sheet = wd_samples_last_work(samples);
-    if (!machine->options.trajectory.student_steps) /* else it makes its own number of steps */
+    if (!stepper->options.trajectory.student_steps) /* else it makes its own number of steps */
         out->sheet.student *= (double)options->steps / SAMPLE_STEPS;
     for (int d = 0; d < devices->count; d++) {
         wd_device *device = devices->device[d];
@@ -180,7 +180,7 @@ out:
 
 /* The teacher's weights: device memory while they are brought; host memory that stays. */
 static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
-                              const wd_machine_options *options, wd_devices *devices,
+                              const wd_stepper_options *options, wd_devices *devices,
                               const wd_placement *placement, wd_err *err)
 {
     WD_TRY(wd_residency_open_placed(out, options->teacher, placement, options->teacher_dtype,
@@ -216,16 +216,16 @@ static void add_devices(wd_memory_plan *out, wd_devices *devices)
                 wd_queue_workspace_bytes(devices->home));
 }
 
-static wd_status plan_phase(wd_memory_plan *out, const wd_machine_options *options,
+static wd_status plan_phase(wd_memory_plan *out, const wd_stepper_options *options,
                             const wd_samples_options *samples, const wd_devices *devices,
                             const wd_placement *placement, wd_err *err)
 {
     wd_status status;
     wd_devices dry = {0};
     wd_residency *residency = NULL;
-    wd_machine *machine = NULL;
+    wd_stepper *stepper = NULL;
     wd_checkpoint_tensors tensors = {0};
-    wd_machine_options machine_options = *options;
+    wd_stepper_options machine_options = *options;
     wd_comm *comm = NULL;
     int64_t before;
     machine_options.text = no_text;
@@ -236,13 +236,13 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_machine_options *optio
     wd_memory_plan_only(true);
     if (placement)
         WD_TRY_OUT(plan_weights(&residency, out, &machine_options, &dry, placement, err));
-    const wd_machine_teacher teacher = {residency, placement, dry.teacher, dry.home};
-    WD_TRY_OUT(wd_machine_open(&machine, &machine_options, &teacher, dry.student, err));
-    run_student(out, machine);
-    if (placement) WD_TRY_OUT(wd_source_prepare(machine->source, 1, err));
-    WD_TRY_OUT(wd_source_begin_step(machine->source, 0, 0, err)); /* a snapshot is in checkpoints */
-    wd_machine_list_networks(machine, &tensors);
-    tensors.other = wd_source_saved(machine->source, &tensors.others);
+    const wd_stepper_teacher teacher = {residency, placement, dry.teacher, dry.home};
+    WD_TRY_OUT(wd_stepper_open(&stepper, &machine_options, &teacher, dry.student, err));
+    run_student(out, stepper);
+    if (placement) WD_TRY_OUT(wd_source_prepare(stepper->source, 1, err));
+    WD_TRY_OUT(wd_source_begin_step(stepper->source, 0, 0, err)); /* a snapshot is in checkpoints */
+    wd_stepper_list_networks(stepper, &tensors);
+    tensors.other = wd_source_saved(stepper->source, &tensors.others);
     WD_TRY_OUT(wd_checkpoint_space_of(&out->checkpoint, &tensors, err));
     wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (size_t)(wd_memory_held() - before));
@@ -251,13 +251,13 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_machine_options *optio
                     wd_checkpoint_write_bytes(&tensors));
     if (samples->count)
         WD_TRY_OUT(
-            plan_samples(out, machine, samples, &dry, twin(&dry, devices, samples->decoder), err));
+            plan_samples(out, stepper, samples, &dry, twin(&dry, devices, samples->decoder), err));
     WD_TRY_OUT(wd_device_check_kernels(err));
     for (int d = 0; d < dry.count; d++) WD_TRY_OUT(wd_device_check_planned(dry.device[d], err));
     add_devices(out, &dry);
 out:
     wd_memory_plan_only(false);
-    wd_machine_close(machine);
+    wd_stepper_close(stepper);
     wd_residency_close(residency);
     wd_devices_close(&dry);
     wd_comm_close(comm);
@@ -277,7 +277,7 @@ static void keep_larger(wd_plan_item *item, int *items, int items_max, const wd_
 }
 
 /* A run has what its phases have in turn: one frees its source before the next opens its own. */
-wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,
+wd_status wd_plan_stepper(wd_memory_plan *out, const wd_stepper_options *options,
                           const wd_samples_options *samples, const wd_devices *devices,
                           const wd_placement *placement, wd_err *err)
 {
@@ -285,8 +285,8 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     wd_memory_plan most = {0};
     for (int p = 0; p < count; p++) {
         wd_memory_plan one = {0};
-        const wd_machine_options o =
-            wd_machine_of_phase(options, &(wd_phase_begin){.phase = p}, options->steps);
+        const wd_stepper_options o =
+            wd_stepper_of_phase(options, &(wd_phase_begin){.phase = p}, options->steps);
         WD_TRY(plan_phase(&one, &o, samples, devices, placement, err));
         for (int i = 0; i < one.items; i++)
             keep_larger(most.item, &most.items, WD_PLAN_ITEMS_MAX, &one.item[i]);

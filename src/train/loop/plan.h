@@ -70,12 +70,12 @@ static inline int wd_plan_place(const wd_devices *devices, int device)
 size_t wd_plan_peak(const wd_memory_plan *plan, int place);
 size_t wd_plan_training_peak(const wd_memory_plan *plan, int place);
 
-/* Adds what this rank of a run with this machine and these samples (count 0: none) needs on all
- * devices, from when the machine is opened: where it has phases, the most that one of them needs of
+/* Adds what this rank of a run with this stepper and these samples (count 0: none) needs on all
+ * devices, from when the stepper is opened: where it has phases, the most that one of them needs of
  * each item. Only the devices' descriptions are used. Rank 0's plan
  * includes drawing and writing. `placement` NULL: without the teacher. `*out` is zeroed, or has
  * items already. */
-wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,
+wd_status wd_plan_stepper(wd_memory_plan *out, const wd_stepper_options *options,
                           const wd_samples_options *samples, const wd_devices *devices,
                           const wd_placement *placement, wd_err *err);
 

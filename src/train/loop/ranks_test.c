@@ -3,7 +3,7 @@
  * WD_STANDIN_GPUS these are GPUs that the stand-in driver shows. */
 #include "harness/ranks.h"
 
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 #include "dev/ops.h"
 #include "job/launch/rank_peers.h"
 #include "tiny_teacher.h"
@@ -29,27 +29,27 @@ typedef struct outcome {
 
 typedef struct part {
     rank_thread at;
-    const wd_machine_options *options;
+    const wd_stepper_options *options;
     const char *devices;
     bool direct; /* gradients go from device to device */
     outcome out;
 } part;
 
-static void keep(outcome *out, wd_machine *m)
+static void keep(outcome *out, wd_stepper *m)
 {
     static const wd_params_buffer kept[KEPT] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V,
                                                 WD_PARAMS_SLOW, WD_PARAMS_EMA};
     void *to;
-    out->count = wd_machine_params(m)->count;
+    out->count = wd_stepper_params(m)->count;
     HARNESS_OK(wd_alloc(&to, KEPT * (size_t)out->count, sizeof(float), "kept", err));
     memset(to, 0, KEPT * (size_t)out->count * sizeof(float));
     out->kept = to;
     for (int i = 0; i < KEPT; i++) {
-        if (!wd_machine_params(m)->buffer[kept[i]]) continue;
-        wd_params_collect(wd_machine_params(m), kept[i], m->queue);
+        if (!wd_stepper_params(m)->buffer[kept[i]]) continue;
+        wd_params_collect(wd_stepper_params(m), kept[i], m->queue);
         wd_queue_copy_and_wait(
             m->queue, out->kept + i * out->count,
-            wd_machine_params(m)->buffer[wd_params_whole(wd_machine_params(m), kept[i])],
+            wd_stepper_params(m)->buffer[wd_params_whole(wd_stepper_params(m), kept[i])],
             (size_t)out->count * sizeof(float));
         wd_queue_wait(m->queue);
     }
@@ -66,10 +66,10 @@ static void check_bytes(const wd_params *p)
     HARNESS_CHECK((int64_t)wd_params_bytes(p) == (p->pieces.ranks ? shared : whole * p->count));
 }
 
-static void take_results(outcome *out, wd_machine *m, int leave)
+static void take_results(outcome *out, wd_stepper *m, int leave)
 {
-    while (wd_machine_results_pending(m) > leave) {
-        const wd_step_result r = wd_machine_take_result(m);
+    while (wd_stepper_results_pending(m) > leave) {
+        const wd_step_result r = wd_stepper_take_result(m);
         out->loss[r.step] = r.loss;
         out->norm[r.step] = r.grad_norm;
     }
@@ -81,7 +81,7 @@ static void *run_part(void *context)
     part *p = context;
     rank_machine r;
     size_t planned = 0;
-    wd_machine_options o = *p->options;
+    wd_stepper_options o = *p->options;
     const wd_placement all = whole_on_first(o.teacher);
     const wd_comm *comm = o.comm = p->at.comm;
     char why[WD_RANK_PEERS_TEXT];
@@ -90,12 +90,12 @@ static void *run_part(void *context)
     HARNESS_CHECK(!comm->peers == !p->direct);
     const int64_t host_before = wd_memory_held();
     open_machine(&r, &o, &all);
-    wd_machine *m = r.machine;
-    check_bytes(wd_machine_params(m));
+    wd_stepper *m = r.stepper;
+    check_bytes(wd_stepper_params(m));
     const int64_t sent = comm->sent[WD_LANE_GRADIENTS];
     int64_t held = 0, allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
-        HARNESS_OK(wd_machine_step(m, step, 1e-3, err));
+        HARNESS_OK(wd_stepper_step(m, step, 1e-3, err));
         take_results(&p->out, m, 1);
         if (step) HARNESS_CHECK(held == wd_memory_held());
         if (step) HARNESS_CHECK(allocs == device_allocations(&r));
@@ -110,11 +110,11 @@ static void *run_part(void *context)
     HARNESS_CHECK((size_t)(wd_memory_held() - host_before) - planned <= DEVICE_BOOKS);
     p->out.sent = comm->sent[WD_LANE_GRADIENTS] - sent;
     if (comm->ranks > 1 || o.deterministic_reduce) {
-        const wd_pieces pieces = wd_params_pieces(wd_machine_params(m), comm->ranks);
+        const wd_pieces pieces = wd_params_pieces(wd_stepper_params(m), comm->ranks);
         p->out.share = wd_pieces_share(&pieces, comm->rank);
     }
     p->out.chunks = (p->out.share + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
-    p->out.islands = wd_machine_params(m)->islands_count;
+    p->out.islands = wd_stepper_params(m)->islands_count;
     keep(&p->out, m);
     wd_rank_peers_close(o.comm);
     close_machine(&r);
@@ -130,7 +130,7 @@ static void assert_same(const outcome *a, const outcome *b)
 }
 
 /* As documented: of each rank, or, of islands, whose parts are nobody's equal shares, of all. */
-static void check_sent(const part *all, const wd_machine_options *options, int ranks)
+static void check_sent(const part *all, const wd_stepper_options *options, int ranks)
 {
     const int64_t rounds = options->deterministic_reduce ? options->accumulation : 1;
     const int64_t others = ranks - 1, compute = options->student_dtype == WD_BF16 ? 2 : 4;
@@ -149,11 +149,11 @@ static void check_sent(const part *all, const wd_machine_options *options, int r
 
 /* The same run by `ranks`, each with its own of `devices` [ranks]; what one of them has all have.
  */
-static outcome run_on(const wd_machine_options *options, int ranks, const char *const *devices,
+static outcome run_on(const wd_stepper_options *options, int ranks, const char *const *devices,
                       bool direct)
 {
     part all[RANKS_MAX] = {0};
-    wd_machine_options o = *options;
+    wd_stepper_options o = *options;
     o.accumulation = MICRO_BATCHES / ranks;
     for (int r = 0; r < ranks; r++) {
         all[r].options = &o;
@@ -179,7 +179,7 @@ static const char *const gpus[RANKS_MAX] = {"cuda:0", "cuda:1", "cuda:2", "cuda:
 
 /* By NCCL: what it is by way of host memory, or, of one micro-batch after the other, of one rank,
  * to the bit; in the memory that is planned. */
-static void go_directly(const wd_machine_options *options, int ranks)
+static void go_directly(const wd_stepper_options *options, int ranks)
 {
     static uint64_t seed = 40;
     wd_standin_options standin = WD_STANDIN_DEFAULTS;
@@ -199,7 +199,7 @@ static void go_directly(const wd_machine_options *options, int ranks)
 static void gradients_go_directly(void **state)
 {
     (void)state;
-    wd_machine_options options = small_machine(&teacher);
+    wd_stepper_options options = small_machine(&teacher);
     go_directly(&options, 4);
     options.deterministic_reduce = true;
     go_directly(&options, 2);
@@ -208,13 +208,13 @@ static void gradients_go_directly(void **state)
 static void shares_go_directly(void **state)
 {
     (void)state;
-    wd_machine_options options = small_machine(&teacher);
+    wd_stepper_options options = small_machine(&teacher);
     options.shard_optimizer = true;
     options.student_dtype = WD_BF16;
     go_directly(&options, 2);
 }
 #else
-static outcome run(const wd_machine_options *options, int ranks, const char *devices)
+static outcome run(const wd_stepper_options *options, int ranks, const char *devices)
 {
     const char *const same[RANKS_MAX] = {devices, devices, devices, devices};
     return run_on(options, ranks, same, false);
@@ -224,7 +224,7 @@ static outcome run(const wd_machine_options *options, int ranks, const char *dev
 static void ranks_change_nothing(wd_dtype dtype)
 {
     const char *const devices[] = {CPU, SIM, SLOW_SIM};
-    wd_machine_options options = small_machine(&teacher);
+    wd_stepper_options options = small_machine(&teacher);
     options.student_dtype = dtype;
     options.deterministic_reduce = true;
     outcome one = run(&options, 1, CPU);
@@ -253,7 +253,7 @@ static void ranks_change_nothing_bf16(void **state)
 static void ranks_change_little(void **state)
 {
     (void)state;
-    const wd_machine_options options = small_machine(&teacher);
+    const wd_stepper_options options = small_machine(&teacher);
     outcome one = run(&options, 1, CPU);
     for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
         outcome first = run(&options, ranks, CPU), again = run(&options, ranks, SLOW_SIM);
@@ -275,7 +275,7 @@ static void shares_change_nothing(void **state)
     (void)state;
     const char *const devices[] = {CPU, SLOW_SIM};
     for (int i = 0; i < 4; i++) {
-        wd_machine_options options = small_machine(&teacher);
+        wd_stepper_options options = small_machine(&teacher);
         options.student_dtype = i % 2 ? WD_BF16 : WD_F32;
         options.deterministic_reduce = i / 2;
         options.optimizer.decay = 0.1; /* ranges of two kinds */
@@ -298,7 +298,7 @@ static void snapshots_of_shares_are_whole(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        wd_machine_options options = small_machine(&teacher);
+        wd_stepper_options options = small_machine(&teacher);
         options.student_dtype = i ? WD_BF16 : WD_F32;
         learn_chords(&options, 2);
         options.trajectory.on_policy_share = 1;

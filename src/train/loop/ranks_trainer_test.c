@@ -36,13 +36,13 @@ static void *run_part(void *context)
     wd_placement all = whole_on_first(&teacher);
     all.each = true; /* so that a rank's sweep has room for its share of a window, and no more */
     all.ranks = p->at.comm->ranks;
-    o.machine.comm = p->at.comm;
+    o.stepper.comm = p->at.comm;
     o.stop = stop;
     o.stop_context = p;
     HARNESS_OK(wd_devices_open(&d, p->devices, 1, err));
-    HARNESS_OK(wd_residency_open_placed(&residency, &teacher, &all, o.machine.teacher_dtype,
-                                        d.teacher, d.host, o.machine.comm, err));
-    const wd_machine_teacher where = {residency, &all, d.teacher, d.home};
+    HARNESS_OK(wd_residency_open_placed(&residency, &teacher, &all, o.stepper.teacher_dtype,
+                                        d.teacher, d.host, o.stepper.comm, err));
+    const wd_stepper_teacher where = {residency, &all, d.teacher, d.home};
     HARNESS_OK(wd_trainer_run(&p->result, &o, &where, d.student, err));
     wd_residency_close(residency);
     close_devices(&d);
@@ -53,7 +53,7 @@ static wd_trainer_options trainer_options(void)
 {
     static const char *const prompt[] = {"a cat", "a dog", "a house"};
     return (wd_trainer_options){
-        .machine = small_machine(&teacher),
+        .stepper = small_machine(&teacher),
         .steps = STEPS,
         .teacher_key = "small",
         .text_encoder_key = "short",
@@ -79,7 +79,7 @@ static wd_trainer_result run(const wd_trainer_options *options, int ranks, const
 {
     part all[RANKS_MAX];
     wd_trainer_options o = *options;
-    o.machine.accumulation = MICRO_BATCHES / ranks;
+    o.stepper.accumulation = MICRO_BATCHES / ranks;
     for (int r = 0; r < ranks; r++)
         all[r] =
             (part){.options = &o, .devices = devices, .asks_left = r == notified_rank ? asks : 0};
@@ -117,7 +117,7 @@ static wd_trainer_result run_until(const char *name, const wd_trainer_options *o
     wd_trainer_options o = *options;
     o.output_dir = path_of(output, name, "");
     o.samples.folder = path_of(sheets, name, "/samples");
-    o.machine.shard_optimizer = shared;
+    o.stepper.shard_optimizer = shared;
     return run(&o, ranks, devices, notified_rank, asks);
 }
 
@@ -172,13 +172,13 @@ static void another_number_of_ranks_goes_on(void **state)
     };
     for (int i = 0; i < 2; i++) {
         wd_trainer_options o = trainer_options();
-        o.machine.student_dtype = dtype[i];
+        o.stepper.student_dtype = dtype[i];
         if (i) { /* with two steps along each chord */
-            o.machine.phases = chords_follow;
-            o.machine.trajectory.student_steps = 4;
-            o.machine.trajectory.chords = 2;
+            o.stepper.phases = chords_follow;
+            o.stepper.trajectory.student_steps = 4;
+            o.stepper.trajectory.chords = 2;
         }
-        o.machine.deterministic_reduce = true;
+        o.stepper.deterministic_reduce = true;
         run_whole("whole", &o);
         for (size_t b = 0; b < sizeof all / sizeof *all; b++) {
             run_broken(&all[b], &o);
@@ -195,16 +195,16 @@ static void samples_do_not_keep_a_run_from_ending(void **state)
     enum { DRAWN = 2, LOOKS = 3 }; /* after so many steps; of a sampler of 2 steps */
     char path[WD_PATH_MAX];
     wd_trainer_options o = trainer_options();
-    o.machine.deterministic_reduce = true;
+    o.stepper.deterministic_reduce = true;
     run_whole("undisturbed", &o);
-    const int groups = (int)((o.samples.count + o.machine.window - 1) / o.machine.window);
+    const int groups = (int)((o.samples.count + o.stepper.window - 1) / o.stepper.window);
     for (int ranks = 1; ranks <= 2; ranks++)
         for (int student = 0; student < 2; student++) {
             char name[32];
             snprintf(name, sizeof name, "given-up-%d-%d", ranks, student);
             const int asks = DRAWN + LOOKS * (student ? groups + 1 : 1);
             o = trainer_options();
-            o.machine.deterministic_reduce = true;
+            o.stepper.deterministic_reduce = true;
             o.sample_interval = DRAWN;
             const wd_trainer_result r =
                 run_until(name, &o, ranks, false, CPU, student ? 0 : ranks - 1, asks);
@@ -225,7 +225,7 @@ static void checkpoints_by_time_change_nothing(void **state)
     (void)state;
     char path[WD_PATH_MAX];
     wd_trainer_options o = trainer_options();
-    o.machine.deterministic_reduce = true;
+    o.stepper.deterministic_reduce = true;
     o.keep_checkpoints = STEPS;
     run_whole("by-steps", &o);
     assert_false(wd_path_exists(path_of(path, "by-steps", "/checkpoints/step-00000002")));
@@ -289,7 +289,7 @@ static void ranks_go_on_without_a_checkpoint(void **state)
             wd_trainer_options o = trainer_options();
             o.checkpoint_interval = 2;
             o.keep_checkpoints = STEPS;
-            o.machine.deterministic_reduce = true;
+            o.stepper.deterministic_reduce = true;
             run_whole("with-space", &o);
             step_without_space = last ? STEPS : 2;
             const wd_trainer_result r = run_into("no-space", &o, 2, shared, SIM, -1);
@@ -341,18 +341,18 @@ static void *start_part(void *context)
     all.each = true;
     all.buffers = 2;
     all.ranks = p->at.comm->ranks;
-    o.machine.comm = p->at.comm;
-    o.machine.shard_optimizer = p->shared;
-    o.machine.accumulation = MICRO_BATCHES / all.ranks;
+    o.stepper.comm = p->at.comm;
+    o.stepper.shard_optimizer = p->shared;
+    o.stepper.accumulation = MICRO_BATCHES / all.ranks;
     o.output_dir = path_of(output, "not-started", "");
     o.samples.count = 0;
     HARNESS_OK(wd_devices_open(&d, SIM, 1, err));
     told = is_last && p->loads;
     p->opened = wd_residency_open_placed(&residency, &teacher, &all, WD_BF16, d.teacher, d.host,
-                                         o.machine.comm, &why);
+                                         o.stepper.comm, &why);
     if (p->opened == WD_OK) {
-        const wd_machine_teacher where = {residency, &all, d.teacher, d.home};
-        o.machine.teacher_dtype = WD_BF16;
+        const wd_stepper_teacher where = {residency, &all, d.teacher, d.home};
+        o.stepper.teacher_dtype = WD_BF16;
         told = is_last;
         HARNESS_OK(wd_trainer_run(&p->result, &o, &where, d.student, err));
         wd_residency_close(residency);
@@ -389,7 +389,7 @@ static void resumed_runs_have_the_inputs_that_they_say(void **state)
     char path[WD_PATH_MAX], file[WD_PATH_MAX];
     wd_err err = {0};
     wd_trainer_options o = trainer_options();
-    o.machine.accumulation = MICRO_BATCHES;
+    o.stepper.accumulation = MICRO_BATCHES;
     o.resume = path_of(path, "by-steps", "/checkpoints/step-00000005");
     wd_test_ok(wd_trainer_resume_options(&o, &err), &err);
     o.prompts_key = "four";
@@ -401,8 +401,8 @@ static void resumed_runs_have_the_inputs_that_they_say(void **state)
     o.text_encoder_key = "long";
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "key \"short\" and is to be resumed with \"long\""));
-    wd_pipeline other = *o.machine.teacher;
-    o.machine.teacher = &other;
+    wd_pipeline other = *o.stepper.teacher;
+    o.stepper.teacher = &other;
     other.boundary_ratio = 0.5;
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "a teacher of boundary_ratio 0.875 and is to be resumed"));
@@ -413,11 +413,11 @@ static void resumed_runs_have_the_inputs_that_they_say(void **state)
     o.teacher_key = "large";
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "key \"small\" and is to be resumed with \"large\""));
-    o.machine.student.heads *= 2; /* of tensors of the same shapes */
-    o.machine.student.head_dim /= 2;
+    o.stepper.student.heads *= 2; /* of tensors of the same shapes */
+    o.stepper.student.head_dim /= 2;
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "a student of attention_head_dim "));
-    o.machine.student_dtype = WD_BF16;
+    o.stepper.student_dtype = WD_BF16;
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "mixed_precision \"no\" and is to be resumed with \"bf16"));
 

@@ -2,7 +2,7 @@
  * train/loop/recipe.h. They differ in what the source gives as targets, which the trajectories'
  * student_steps say: with 0 the teacher's guided velocities at states along the trajectories, else
  * the slopes of the chords of their blocks (train/targets/chord.h). */
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 #include "train/network/init.h"
 #include "train/network/loss.h"
 #include "train/targets/chord.h"
@@ -10,7 +10,7 @@
 /* The first numbers of the trajectories of two successive phases differ by this much. */
 static const int64_t serials_of_phase = (int64_t)1 << 40;
 
-static void settle_chords(wd_machine_options *o)
+static void settle_chords(wd_stepper_options *o)
 {
     wd_trajectory_options *t = &o->trajectory;
     if (!t->student_steps) t->diversity_gain = 0; /* velocities have no pairs */
@@ -18,20 +18,20 @@ static void settle_chords(wd_machine_options *o)
     t->serial_first = o->phase * serials_of_phase;
 }
 
-static void settle_velocities(wd_machine_options *o)
+static void settle_velocities(wd_stepper_options *o)
 {
     o->trajectory.student_steps = o->trajectory.chords = 0;
     settle_chords(o);
 }
 
-static wd_status open_student(wd_machine *m, wd_err *err)
+static wd_status open_student(wd_stepper *m, wd_err *err)
 {
-    return wd_machine_add_network(m, &wd_params_student, &m->options.student, err);
+    return wd_stepper_add_network(m, &wd_params_student, &m->options.student, err);
 }
 
-static wd_status begin_student(wd_machine *m, wd_err *err)
+static wd_status begin_student(wd_stepper *m, wd_err *err)
 {
-    const wd_pipeline *first = wd_machine_first(&m->options);
+    const wd_pipeline *first = wd_stepper_first(&m->options);
     wd_network *student = m->network[0];
     WD_TRY(wd_student_init(wd_network_params(student), first, wd_student_expert(first), m->queue,
                            err));
@@ -39,11 +39,11 @@ static wd_status begin_student(wd_machine *m, wd_err *err)
     return WD_OK;
 }
 
-static void train_student(wd_machine *m, const wd_batch *batch)
+static void train_student(wd_stepper *m, const wd_batch *batch)
 {
     const wd_pass_inputs inputs = {batch->latents, batch->timestep, batch->text};
     const wd_pass_outputs outputs = wd_pass_forward(wd_network_pass(m->network[0]), &inputs);
-    wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight, wd_machine_loss_factor(m),
+    wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight, wd_stepper_loss_factor(m),
                      m->queue);
     wd_network_backward(m->network[0]);
 }

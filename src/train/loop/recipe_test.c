@@ -4,8 +4,8 @@
 #include "harness/ranks.h"
 
 #include "tiny_teacher.h"
-#include "train/loop/machine_impl.h"
-#include "train/network/network.h"
+#include "train/loop/stepper_impl.h"
+#include "train/network/loss.h"
 #include "train/output/checkpoint_list.h"
 #include "train/targets/source.h"
 
@@ -16,18 +16,18 @@ enum { STEPS = 4, HALF = STEPS / 2, NETWORKS = 2 };
 static const wd_params_names critic_names = WD_PARAMS_NAMES("critic", "critic.");
 static const wd_dit_config *critic_config; /* another one than the student's */
 
-static void pair_settle(wd_machine_options *o)
+static void pair_settle(wd_stepper_options *o)
 {
     wd_recipe_velocity.settle(o);
 }
 
-static wd_status pair_open(wd_machine *m, wd_err *err)
+static wd_status pair_open(wd_stepper *m, wd_err *err)
 {
-    WD_TRY(wd_machine_add_network(m, &wd_params_student, &m->options.student, err));
-    return wd_machine_add_network(m, &critic_names, critic_config, err);
+    WD_TRY(wd_stepper_add_network(m, &wd_params_student, &m->options.student, err));
+    return wd_stepper_add_network(m, &critic_names, critic_config, err);
 }
 
-static wd_status pair_begin(wd_machine *m, wd_err *err)
+static wd_status pair_begin(wd_stepper *m, wd_err *err)
 {
     for (int k = 0; k < m->networks; k++) {
         WD_TRY(wd_student_init(m->params[k], m->options.teacher,
@@ -38,12 +38,12 @@ static wd_status pair_begin(wd_machine *m, wd_err *err)
 }
 
 /* Both learn the same; the student is the last, whose losses stay. */
-static void pair_train(wd_machine *m, const wd_batch *batch)
+static void pair_train(wd_stepper *m, const wd_batch *batch)
 {
     const wd_pass_inputs inputs = {batch->latents, batch->timestep, batch->text};
     for (int k = m->networks - 1; k >= 0; k--) {
         const wd_pass_outputs outputs = wd_pass_forward(wd_network_pass(m->network[k]), &inputs);
-        wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight, wd_machine_loss_factor(m),
+        wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight, wd_stepper_loss_factor(m),
                          m->queue);
         wd_network_backward(m->network[k]);
     }
@@ -63,7 +63,7 @@ static const char *checkpoints;
 /* A rank's run, and what it ends with. */
 typedef struct part {
     rank_thread at;
-    const wd_machine_options *options;
+    const wd_stepper_options *options;
     int64_t first, last; /* steps; first > 0: it goes on from a checkpoint of that step */
     bool saves;          /* a checkpoint at its end */
     double loss;         /* of the last step */
@@ -71,7 +71,7 @@ typedef struct part {
     float *kept[NETWORKS]; /* P and EMA of each network; to free */
 } part;
 
-static void keep(part *p, wd_machine *m)
+static void keep(part *p, wd_stepper *m)
 {
     static const wd_params_buffer buffers[] = {WD_PARAMS_P, WD_PARAMS_EMA};
     for (int k = 0; k < m->networks; k++) {
@@ -89,21 +89,21 @@ static void keep(part *p, wd_machine *m)
     }
 }
 
-static void save(part *p, wd_machine *m)
+static void save(part *p, wd_stepper *m)
 {
     wd_checkpoint_tensors tensors;
     json_t *run;
-    HARNESS_OK(wd_machine_save(m, &run, &tensors, err));
-    HARNESS_OK(wd_machine_check_finite(m, err));
+    HARNESS_OK(wd_stepper_save(m, &run, &tensors, err));
+    HARNESS_OK(wd_stepper_check_finite(m, err));
     HARNESS_OK(wd_checkpoint_write(checkpoints, p->last, &tensors, run, m->queue, err));
     json_decref(run);
 }
 
-static void load(wd_machine *m)
+static void load(wd_stepper *m)
 {
     wd_checkpoint checkpoint;
     HARNESS_OK(wd_checkpoint_open_latest(&checkpoint, checkpoints, err));
-    HARNESS_OK(wd_machine_load(m, &checkpoint, err));
+    HARNESS_OK(wd_stepper_load(m, &checkpoint, err));
     wd_checkpoint_close(&checkpoint);
 }
 
@@ -114,8 +114,8 @@ static void check_planned(const rank_machine *r, int64_t host_before)
         if (r->plan.item[i].phase == WD_PLAN_TRAINING) planned += r->plan.item[i].bytes;
     for (int i = 0; i < r->devices.count; i++) planned -= wd_device_bytes(r->devices.device[i]);
     HARNESS_CHECK(planned == (size_t)(wd_memory_held() - host_before));
-    for (int k = 0; k < r->machine->networks; k++) {
-        const wd_params *params = r->machine->params[k];
+    for (int k = 0; k < r->stepper->networks; k++) {
+        const wd_params *params = r->stepper->params[k];
         const wd_plan_item *item =
             wd_plan_find(&r->plan, params->names->buffer[WD_PARAMS_M], WD_PLAN_HOST);
         const int64_t elements = wd_params_elements(params, WD_PARAMS_M);
@@ -128,19 +128,19 @@ static void *run_part(void *context)
 {
     part *p = context;
     rank_machine r;
-    wd_machine_options o = *p->options;
+    wd_stepper_options o = *p->options;
     const wd_placement all = whole_on_first(o.teacher);
     o.comm = p->at.comm;
     HARNESS_OK(wd_devices_open(&r.devices, CPU, 1, err));
     const int64_t host_before = wd_memory_held();
     open_machine(&r, &o, &all);
-    wd_machine *m = r.machine;
+    wd_stepper *m = r.stepper;
     if (p->first) load(m);
     for (int64_t step = p->first; step < p->last; step++) {
         m->pauses = step + 1 == p->last;
-        HARNESS_OK(wd_machine_step(m, step, 1e-3, err));
-        while (wd_machine_results_pending(m) > (step + 1 < p->last))
-            p->loss = wd_machine_take_result(m).loss;
+        HARNESS_OK(wd_stepper_step(m, step, 1e-3, err));
+        while (wd_stepper_results_pending(m) > (step + 1 < p->last))
+            p->loss = wd_stepper_take_result(m).loss;
     }
     check_planned(&r, host_before);
     if (p->saves) save(p, m);
@@ -149,9 +149,9 @@ static void *run_part(void *context)
     return NULL;
 }
 
-static wd_machine_options options_of(const wd_recipe *recipe)
+static wd_stepper_options options_of(const wd_recipe *recipe)
 {
-    wd_machine_options o = small_machine(&teacher);
+    wd_stepper_options o = small_machine(&teacher);
     static wd_dit_config smaller;
     smaller = o.student;
     smaller.layers = 1;
@@ -162,7 +162,7 @@ static wd_machine_options options_of(const wd_recipe *recipe)
     return o;
 }
 
-static part run(const wd_machine_options *o, int64_t first, int64_t last, bool saves)
+static part run(const wd_stepper_options *o, int64_t first, int64_t last, bool saves)
 {
     part p = {.options = o, .first = first, .last = last, .saves = saves};
     run_ranks(&p, sizeof p, 1, run_part);
@@ -188,7 +188,7 @@ static void close_part(part *p)
 static void the_student_is_what_it_is_alone(void **state)
 {
     (void)state;
-    const wd_machine_options one = options_of(&wd_recipe_velocity), two = options_of(&pair);
+    const wd_stepper_options one = options_of(&wd_recipe_velocity), two = options_of(&pair);
     part alone = run(&one, 0, STEPS, false), both = run(&two, 0, STEPS, false);
     assert_same(&alone, &both, 1);
     assert_null(alone.kept[1]);
@@ -200,7 +200,7 @@ static void the_student_is_what_it_is_alone(void **state)
 static void a_checkpoint_has_both(void **state)
 {
     (void)state;
-    const wd_machine_options one = options_of(&wd_recipe_velocity), two = options_of(&pair);
+    const wd_stepper_options one = options_of(&wd_recipe_velocity), two = options_of(&pair);
     char folder[WD_PATH_MAX];
     wd_err err;
     wd_checkpoint c;
@@ -226,7 +226,7 @@ static void a_checkpoint_has_both(void **state)
 static void ranks_share_both(void **state)
 {
     (void)state;
-    wd_machine_options o = options_of(&pair);
+    wd_stepper_options o = options_of(&pair);
     part one = run(&o, 0, STEPS, false), ranks[2] = {0};
     o.shard_optimizer = true;
     o.accumulation = MICRO_BATCHES / 2;

@@ -79,12 +79,12 @@ static wd_device *simulated(int64_t failing_launch)
     return device;
 }
 
-static void run_steps(const wd_machine_options *o, wd_device *device)
+static void run_steps(const wd_stepper_options *o, wd_device *device)
 {
     wd_err err;
     wd_queue *queue[2];
     wd_residency *residency;
-    wd_machine *m = NULL;
+    wd_stepper *m = NULL;
     const wd_placement all = {.experts = wd_teacher_experts(&teacher),
                               .stages = wd_dit_stages(&teacher.dit),
                               .buffers = 2};
@@ -92,20 +92,20 @@ static void run_steps(const wd_machine_options *o, wd_device *device)
     wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, o->teacher_dtype, &queue[1],
                                         NULL, NULL, &err),
                &err);
-    const wd_machine_teacher where = {residency, &all, &queue[1], queue[1]};
-    wd_test_ok(wd_machine_open(&m, o, &where, queue[0], &err), &err);
-    wd_test_ok(wd_machine_begin(m, &err), &err);
+    const wd_stepper_teacher where = {residency, &all, &queue[1], queue[1]};
+    wd_test_ok(wd_stepper_open(&m, o, &where, queue[0], &err), &err);
+    wd_test_ok(wd_stepper_begin(m, &err), &err);
     seen.queue = queue[0];
     for (int64_t step = 0; step < LATER + 2; step++) {
         seen.step = step;
         seen.launches[step] = 0;
         /* a rate that changes, as by a schedule */
-        wd_test_ok(wd_machine_step(m, step, 1e-3 / (double)(step + 1), &err), &err);
+        wd_test_ok(wd_stepper_step(m, step, 1e-3 / (double)(step + 1), &err), &err);
         seen.step = -1;
-        while (wd_machine_results_pending(m) > 1) wd_machine_take_result(m);
+        while (wd_stepper_results_pending(m) > 1) wd_stepper_take_result(m);
     }
-    while (wd_machine_results_pending(m)) wd_machine_take_result(m);
-    wd_machine_close(m);
+    while (wd_stepper_results_pending(m)) wd_stepper_take_result(m);
+    wd_stepper_close(m);
     wd_residency_close(residency);
     for (int i = 0; i < 2; i++) wd_queue_close(queue[i]);
 }
@@ -118,7 +118,7 @@ static void steps_launch_the_same(void **state)
 #endif
     for (int accumulation = 1; accumulation <= 3; accumulation++) {
         wd_device *device = simulated(0);
-        wd_machine_options o = small_machine(&teacher);
+        wd_stepper_options o = small_machine(&teacher);
         o.accumulation = accumulation;
         o.optimizer.decay = 0.1;
         run_steps(&o, device);

@@ -16,11 +16,11 @@
 #include "model/sampling/picture.h"
 #include "model/sampling/sampler.h"
 #include "model/vae/vae.h"
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 
 struct wd_samples {
     wd_samples_options options;
-    wd_machine *machine;
+    wd_stepper *stepper;
     int64_t state;         /* elements of one picture's latents */
     int64_t picture_bytes; /* of one RGB picture */
     float *noise;          /* [count, state] host */
@@ -30,15 +30,15 @@ struct wd_samples {
     bool warned;           /* that a sheet could not be written */
 };
 
-wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_machine *machine,
+wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_stepper *stepper,
                           wd_err *err)
 {
     wd_samples *s;
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "samples", err));
     s->options = *options;
-    s->machine = machine;
-    s->state = machine->state_count;
-    const wd_machine_options *m = &machine->options;
+    s->stepper = stepper;
+    s->state = stepper->state_count;
+    const wd_stepper_options *m = &stepper->options;
     int64_t scale = wd_pipeline_vae_scale(m->teacher);
     s->picture_bytes = 3 * m->latent_height * scale * m->latent_width * scale;
     wd_status status = wd_alloc((void **)&s->noise, (size_t)(options->count * s->state),
@@ -90,12 +90,12 @@ static wd_status teacher_velocity(void *context, float *velocity, const float *l
     group *g = context;
     for (int64_t i = 0; i < g->count; i++) g->host_timestep[i] = timestep;
     const wd_window window = {.count = g->count,
-                              .queue = g->samples->machine->queue,
+                              .queue = g->samples->stepper->queue,
                               .latents = latents,
                               .velocity = velocity,
                               .timestep = g->host_timestep,
                               .prompt = g->prompt};
-    wd_sweep *sweep = g->samples->machine->sweep; /* none where all but the teacher is planned */
+    wd_sweep *sweep = g->samples->stepper->sweep; /* none where all but the teacher is planned */
     return sweep ? wd_sweep_run(sweep, &window, err) : WD_OK;
 }
 
@@ -106,7 +106,7 @@ static wd_status student_velocity(void *context, float *velocity, const float *l
 {
     (void)err;
     group *g = context;
-    wd_machine *m = g->samples->machine;
+    wd_stepper *m = g->samples->stepper;
     wd_op_fill(m->queue, &(wd_fill_args){.to = g->timestep,
                                          .type = WD_F32,
                                          .count = m->options.batch,
@@ -118,8 +118,8 @@ static wd_status student_velocity(void *context, float *velocity, const float *l
 
 static wd_status upload_text(group *g, wd_err *err)
 {
-    wd_machine *m = g->samples->machine;
-    const wd_machine_options *o = &m->options;
+    wd_stepper *m = g->samples->stepper;
+    const wd_stepper_options *o = &m->options;
     size_t bytes =
         (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(o->student_dtype);
     char *host;
@@ -134,7 +134,7 @@ static wd_status upload_text(group *g, wd_err *err)
 /* Of all ranks one makes pictures; the others are there where it needs them. */
 static bool is_writer(const wd_samples *s)
 {
-    const wd_comm *comm = s->machine->options.comm;
+    const wd_comm *comm = s->stepper->options.comm;
     return !comm || comm->rank == 0;
 }
 
@@ -156,7 +156,7 @@ static wd_status sample_group(group *g, float *latents, const wd_schedule *sched
 {
     wd_status status;
     wd_samples *s = g->samples;
-    wd_queue *queue = s->machine->queue;
+    wd_queue *queue = s->stepper->queue;
     float *x = NULL;
     size_t bytes = (size_t)(g->count * s->state) * sizeof(float);
     WD_TRY_OUT(wd_device_alloc((void **)&x, wd_queue_device(queue),
@@ -176,8 +176,8 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
                             const wd_schedule *schedule, wd_err *err)
 {
     wd_status status = WD_OK;
-    wd_machine *m = s->machine;
-    const wd_machine_options *o = &m->options;
+    wd_stepper *m = s->stepper;
+    const wd_stepper_options *o = &m->options;
     wd_device *device = wd_queue_device(m->queue);
     /* A rank's sweep may have room for less than the window of all ranks. */
     int64_t group_max = student    ? o->batch
@@ -222,8 +222,8 @@ out:
 static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
 {
     wd_status status;
-    const wd_machine_options *m = &s->machine->options;
-    wd_queue *decoder = s->options.decoder ? s->options.decoder : s->machine->queue;
+    const wd_stepper_options *m = &s->stepper->options;
+    wd_queue *decoder = s->options.decoder ? s->options.decoder : s->stepper->queue;
     int64_t count = s->options.count, pixels = s->picture_bytes / 3;
     int64_t scale = wd_pipeline_vae_scale(m->teacher);
     float *latents = NULL, *image = NULL;
@@ -238,9 +238,9 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
         wd_alloc((void **)&latents, (size_t)(count * s->state), sizeof(float), "samples", err));
     WD_TRY_OUT(wd_alloc((void **)&image, (size_t)(count * s->picture_bytes), sizeof(float),
                         "samples", err));
-    before = wd_queue_total(s->machine->queue).flops;
+    before = wd_queue_total(s->stepper->queue).flops;
     WD_TRY_OUT(sample_all(s, latents, student, &schedule, err));
-    if (student) s->work.student = wd_queue_total(s->machine->queue).flops - before;
+    if (student) s->work.student = wd_queue_total(s->stepper->queue).flops - before;
     if (!is_writer(s)) goto out;
     before = wd_queue_total(decoder).flops;
     WD_TRY_OUT(wd_pictures_decode(image, latents, count, m->latent_height, m->latent_width,
@@ -259,7 +259,7 @@ out:
 static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_t step, wd_err *err)
 {
     wd_status status;
-    const wd_machine_options *m = &s->machine->options;
+    const wd_stepper_options *m = &s->stepper->options;
     int64_t count = s->options.count, scale = wd_pipeline_vae_scale(m->teacher);
     const uint8_t **pictures = NULL;
     const char **labels = NULL;
@@ -281,7 +281,7 @@ static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_
                              .labels = labels,
                              .row_titles = rows};
     WD_TRY_OUT(wd_sheet_draw(&sheet, &layout, err));
-    if (wd_device_is_dry(wd_queue_device(s->machine->queue))) goto out;
+    if (wd_device_is_dry(wd_queue_device(s->stepper->queue))) goto out;
     snprintf(name, sizeof name, "step-%08" PRId64 ".png", step);
     WD_TRY_OUT(wd_folder_make(s->options.folder, err));
     WD_TRY_OUT(wd_path_join(path, s->options.folder, name, err));
@@ -311,12 +311,12 @@ static wd_status write_or_warn(wd_samples *s, const uint8_t *student, int64_t st
 wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
 {
     wd_status status = WD_OK;
-    wd_params *params = wd_machine_params(s->machine);
+    wd_params *params = wd_stepper_params(s->stepper);
     size_t bytes = (size_t)(s->options.count * s->picture_bytes);
     uint8_t *student = NULL, *teacher = NULL;
     s->given_up = false;
     wd_params_show(params, params->buffer[WD_PARAMS_EMA] ? WD_PARAMS_EMA : WD_PARAMS_P,
-                   s->machine->queue);
+                   s->stepper->queue);
     if (!s->teacher) {
         WD_TRY_OUT(wd_alloc((void **)&teacher, bytes, 1, "pictures of the teacher", err));
         WD_TRY_OUT(draw(s, teacher, false, err));
@@ -328,7 +328,7 @@ wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
     WD_TRY_OUT(draw(s, student, true, err));
     WD_TRY_OUT(write_or_warn(s, student, step, err));
 out:
-    wd_params_show(params, WD_PARAMS_P, s->machine->queue);
+    wd_params_show(params, WD_PARAMS_P, s->stepper->queue);
     wd_free(student);
     wd_free(teacher);
     return s->given_up ? WD_OK : status;

@@ -2,17 +2,17 @@
 #ifndef WD_TRAIN_LOOP_SAMPLES_H
 #define WD_TRAIN_LOOP_SAMPLES_H
 
-#include "train/loop/machine.h"
+#include "train/loop/stepper.h"
 
 typedef struct wd_samples_options {
     const char *folder;        /* where step-00000200.png go */
     const char *const *prompt; /* [count] as the sheet shows them */
     int64_t count;
-    int64_t text_first; /* their embeddings: the machine's text from this prompt on */
+    int64_t text_first; /* their embeddings: the stepper's text from this prompt on */
     int64_t steps;      /* of the sampler; a student of few steps has its own number */
     double student_flow_shift;
     uint64_t seed;
-    wd_queue *decoder; /* where pictures are decoded; NULL: the machine's */
+    wd_queue *decoder; /* where pictures are decoded; NULL: the stepper's */
     /* Asked between the steps of a sampler: whether to give the sheet up. NULL: never. `together`:
      * all ranks ask, and must hear the same. */
     bool (*stop)(void *context, bool together);
@@ -21,8 +21,8 @@ typedef struct wd_samples_options {
 
 typedef struct wd_samples wd_samples;
 
-/* `machine` is borrowed. Nothing is computed yet. */
-wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_machine *machine,
+/* `stepper` is borrowed. Nothing is computed yet. */
+wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_stepper *stepper,
                           wd_err *err);
 void wd_samples_close(wd_samples *samples); /* NULL is allowed */
 
@@ -38,7 +38,7 @@ wd_samples_work wd_samples_last_work(const wd_samples *samples);
 /* Draws the student's pictures with its EMA weights (if it has any) and writes the sheet of `step`;
  * the teacher's are drawn the first time. A sheet that is given up is not written. The weights
  * shown are those of training again when it returns. A sheet that cannot be written is a warning,
- * once. With a machine on a dry device nothing is written. All ranks; rank 0 writes. */
+ * once. With a stepper on a dry device nothing is written. All ranks; rank 0 writes. */
 wd_status wd_samples_write(wd_samples *samples, int64_t step, wd_err *err);
 
 #endif

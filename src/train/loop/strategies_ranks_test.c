@@ -5,7 +5,7 @@
  * with a GPU each that the stand-in driver shows. */
 #include "harness/ranks.h"
 
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 #include "job/launch/rank_peers.h"
 
 #ifdef WD_STANDIN_GPUS
@@ -57,7 +57,7 @@ enum { STEADY = STEPS / 2 };
 static wd_pipeline teacher;
 
 typedef struct demand {
-    wd_machine_options machine;
+    wd_stepper_options stepper;
     int ranks;
     wd_strategy strategy;
     bool direct; /* gradients go from GPU to GPU by NCCL */
@@ -82,7 +82,7 @@ static size_t most_of(const wd_teacher_size *size)
 static wd_placement placement_of(const demand *wanted, const wd_devices *d)
 {
     wd_placement p;
-    const wd_teacher_size size = size_of(&teacher, wanted->machine.teacher_dtype);
+    const wd_teacher_size size = size_of(&teacher, wanted->stepper.teacher_dtype);
     wd_cluster cluster = cluster_of(d, wanted->ranks);
     const bool fills = wanted->strategy == WD_STRATEGY_sequential;
     if (fills) cluster.device[0].bytes = most_of(&size); /* not all, so that others have the rest */
@@ -91,10 +91,10 @@ static wd_placement placement_of(const demand *wanted, const wd_devices *d)
     return p;
 }
 
-static void take_results(part *p, wd_machine *m, int leave)
+static void take_results(part *p, wd_stepper *m, int leave)
 {
-    while (wd_machine_results_pending(m) > leave) {
-        const wd_step_result r = wd_machine_take_result(m);
+    while (wd_stepper_results_pending(m) > leave) {
+        const wd_step_result r = wd_stepper_take_result(m);
         p->loss[r.step] = r.loss;
     }
 }
@@ -103,27 +103,27 @@ static void run_steps(part *p, rank_machine *r)
 {
     int64_t allocs = 0, held = 0;
     for (int64_t step = 0; step < STEPS; step++) {
-        HARNESS_OK(wd_machine_step(r->machine, step, 1e-3, err));
-        take_results(p, r->machine, 1);
+        HARNESS_OK(wd_stepper_step(r->stepper, step, 1e-3, err));
+        take_results(p, r->stepper, 1);
         if (step < STEADY) continue;
         if (step > STEADY)
             HARNESS_CHECK(allocs == device_allocations(r) && held == wd_memory_held());
         allocs = device_allocations(r);
         held = wd_memory_held();
     }
-    take_results(p, r->machine, 0);
+    take_results(p, r->stepper, 0);
 }
 
-static void keep_weights(part *p, const wd_machine *m)
+static void keep_weights(part *p, const wd_stepper *m)
 {
-    const size_t bytes = (size_t)wd_machine_params(m)->count * sizeof(float);
+    const size_t bytes = (size_t)wd_stepper_params(m)->count * sizeof(float);
     void *to;
     HARNESS_OK(wd_alloc(&to, 2, bytes, "weights", err));
     p->weights = to;
-    p->count = wd_machine_params(m)->count;
-    wd_queue_copy_and_wait(m->queue, p->weights, wd_machine_params(m)->buffer[WD_PARAMS_P], bytes);
+    p->count = wd_stepper_params(m)->count;
+    wd_queue_copy_and_wait(m->queue, p->weights, wd_stepper_params(m)->buffer[WD_PARAMS_P], bytes);
     wd_queue_copy_and_wait(m->queue, p->weights + p->count,
-                           wd_machine_params(m)->buffer[WD_PARAMS_EMA], bytes);
+                           wd_stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(m->queue);
 }
 
@@ -141,7 +141,7 @@ static void *run_part(void *context)
     part *p = context;
     char list[64];
     rank_machine r;
-    wd_machine_options o = p->demand->machine;
+    wd_stepper_options o = p->demand->stepper;
     o.comm = p->at.comm;
     o.accumulation = MICRO_BATCHES / p->demand->ranks;
     name_devices(list, p->demand->ranks, p->at.comm->rank);
@@ -151,7 +151,7 @@ static void *run_part(void *context)
     open_machine(&r, &o, &placement);
     run_steps(p, &r);
     check_peaks(&r);
-    keep_weights(p, r.machine);
+    keep_weights(p, r.stepper);
     wd_rank_peers_close(p->at.comm);
     close_machine(&r);
     return NULL;
@@ -179,9 +179,9 @@ static part run(const demand *wanted)
 
 static part want;
 
-static wd_machine_options options_of(void)
+static wd_stepper_options options_of(void)
 {
-    wd_machine_options o = small_machine(&teacher);
+    wd_stepper_options o = small_machine(&teacher);
     o.reuse = 1;
     o.batch = 1;
     o.micro_batch = 2;
@@ -190,7 +190,7 @@ static wd_machine_options options_of(void)
 }
 
 /* Chords of two steps, half of them of trajectories that the student leads. */
-static wd_machine_options on_policy(wd_machine_options o, bool paired)
+static wd_stepper_options on_policy(wd_stepper_options o, bool paired)
 {
     learn_chords(&o, 2);
     if (paired) pair_trajectories(&o);

@@ -1,7 +1,7 @@
 /* One seed, one student: wherever the teacher lives, on however many devices, in whatever window
  * and micro-batches, read however far ahead. On wan-tiny, both experts, after three passes of its
  * trajectories. */
-#include "harness/machine.h"
+#include "harness/stepper.h"
 
 #include "teacher/plan/stage_layout.h"
 #include "teacher/plan/strategy.h"
@@ -16,9 +16,9 @@ enum { PASSES = 3, WAYS = 2, THREADS = 2 };
 #endif
 enum { SLOTS = 6, TRAJECTORY = 3, STEPS = PASSES * TRAJECTORY * SLOTS / 3 };
 
-static wd_machine_options options_of(const wd_pipeline *pipeline)
+static wd_stepper_options options_of(const wd_pipeline *pipeline)
 {
-    wd_machine_options o = small_machine(pipeline);
+    wd_stepper_options o = small_machine(pipeline);
     o.trajectory.steps = TRAJECTORY;
     o.reuse = 1;
     o.batch = 3;
@@ -68,7 +68,7 @@ static int64_t driver_stops(void)
 }
 #endif
 
-/* ---- a machine with devices ---- */
+/* ---- a stepper with devices ---- */
 
 typedef struct rig {
     wd_devices devices;
@@ -132,44 +132,44 @@ static int64_t allocations(const wd_devices *devices)
 }
 
 /* On devices of its own, so that peaks are of this run. */
-static void run(outcome *out, const wd_machine_options *options, const char *list,
+static void run(outcome *out, const wd_stepper_options *options, const char *list,
                 const wd_placement *p)
 {
     rig r;
     wd_err err;
-    wd_machine *m = NULL;
+    wd_stepper *m = NULL;
     wd_memory_plan plan = {0};
     wd_residency *residency;
     *out = (outcome){0};
     open_rig(&r, list);
     wd_queue *student = r.devices.student;
-    wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, &r.devices, p, &err),
+    wd_test_ok(wd_plan_stepper(&plan, options, &(wd_samples_options){0}, &r.devices, p, &err),
                &err);
     wd_test_ok(wd_residency_open_placed(&residency, options->teacher, p, options->teacher_dtype,
                                         r.devices.teacher, r.devices.host, NULL, &err),
                &err);
-    const wd_machine_teacher where = {residency, p, r.devices.teacher, r.devices.home};
-    wd_test_ok(wd_machine_open(&m, options, &where, student, &err), &err);
-    wd_test_ok(wd_machine_begin(m, &err), &err);
+    const wd_stepper_teacher where = {residency, p, r.devices.teacher, r.devices.home};
+    wd_test_ok(wd_stepper_open(&m, options, &where, student, &err), &err);
+    wd_test_ok(wd_stepper_begin(m, &err), &err);
     int64_t allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == STEPS / 2) allocs = allocations(&r.devices);
-        wd_test_ok(wd_machine_step(m, step, 1e-3, &err), &err);
-        while (wd_machine_results_pending(m) > (step + 1 < STEPS)) {
-            wd_step_result result = wd_machine_take_result(m);
+        wd_test_ok(wd_stepper_step(m, step, 1e-3, &err), &err);
+        while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) {
+            wd_step_result result = wd_stepper_take_result(m);
             out->loss[result.step] = result.loss;
         }
     }
     assert_int_equal(allocations(&r.devices), allocs); /* a steady-state step makes none */
     check_peaks(&plan, &r.devices);
-    out->count = 2 * wd_machine_params(m)->count;
+    out->count = 2 * wd_stepper_params(m)->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
-    size_t bytes = (size_t)wd_machine_params(m)->count * 4;
-    wd_queue_copy_and_wait(student, out->weights, wd_machine_params(m)->buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy_and_wait(student, out->weights + wd_machine_params(m)->count,
-                           wd_machine_params(m)->buffer[WD_PARAMS_EMA], bytes);
+    size_t bytes = (size_t)wd_stepper_params(m)->count * 4;
+    wd_queue_copy_and_wait(student, out->weights, wd_stepper_params(m)->buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy_and_wait(student, out->weights + wd_stepper_params(m)->count,
+                           wd_stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(student);
-    wd_machine_close(m);
+    wd_stepper_close(m);
     wd_residency_close(residency);
     close_rig(&r);
 }
@@ -204,7 +204,7 @@ static wd_placement placed(wd_strategy strategy, const wd_teacher_size *size, co
 }
 
 /* The student that the processor or one GPU makes alone, everything in one window. */
-static outcome expected(wd_machine_options options)
+static outcome expected(wd_stepper_options options)
 {
     outcome out;
     const wd_teacher_size size = size_of(options.teacher_dtype);
@@ -231,7 +231,7 @@ static wd_placement mixed(const wd_teacher_size *size)
 static void check_strategies(wd_dtype storage)
 {
     static const int64_t cut[][2] = {{SLOTS, 2}, {4, 1}};
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     options.teacher_dtype = storage;
     outcome want = expected(options), got;
     const wd_teacher_size size = size_of(storage);
@@ -274,7 +274,7 @@ static void strategies_change_nothing_f16(void **state)
 static void one_device_streams_from_disk(void **state)
 {
     (void)state;
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     outcome want = expected(options), got;
     const wd_teacher_size size = size_of(WD_BF16);
     const wd_placement p = placed(WD_STRATEGY_disk, &size, alone);
@@ -289,7 +289,7 @@ static void one_device_streams_from_disk(void **state)
 static void who_waits_keeps_its_place(void **state)
 {
     (void)state;
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     outcome want = expected(options), got;
     const wd_teacher_size size = size_of(WD_F32);
     const wd_cluster cluster = {.devices = 3};

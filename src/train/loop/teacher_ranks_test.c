@@ -206,7 +206,7 @@ static void take_batches(const rank_job *job, rig *r, int64_t step)
     }
 }
 
-/* As a machine does: the targets of a step are asked for before the last one is over. */
+/* As a stepper does: the targets of a step are asked for before the last one is over. */
 static void *run_rank(void *context)
 {
     rank_job *job = context;

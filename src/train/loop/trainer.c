@@ -23,14 +23,14 @@ enum { OTHER_S = 3600, OTHER_STEPS = 100 }; /* what is no step may take the long
 static int64_t end_step(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
-    return wd_phase_end_step(&o->machine.phases, t->phase.phase, o->steps);
+    return wd_phase_end_step(&o->stepper.phases, t->phase.phase, o->steps);
 }
 
 /* 0: time does not end the phase. */
 static double end_seconds(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
-    return wd_phase_end_seconds(&o->machine.phases, t->phase.phase, o->seconds_max);
+    return wd_phase_end_seconds(&o->stepper.phases, t->phase.phase, o->seconds_max);
 }
 
 /* The step at which the run, or the phase under way, ends or is stopped; 0: time says that. */
@@ -40,10 +40,10 @@ static int64_t last_step(const wd_trainer *t)
     return stop && (!end || stop < end) ? stop : end;
 }
 
-/* The options of the machine in the phase under way. */
-static wd_machine_options machine_options(const wd_trainer *t)
+/* The options of the stepper in the phase under way. */
+static wd_stepper_options machine_options(const wd_trainer *t)
 {
-    return wd_machine_of_phase(&t->options->machine, &t->phase, last_step(t));
+    return wd_stepper_of_phase(&t->options->stepper, &t->phase, last_step(t));
 }
 
 /* How much of the phase under way is over, in [0, 1]: by steps, or by time. */
@@ -62,7 +62,7 @@ static bool phase_is_over(const wd_trainer *t)
 {
     const int64_t step = end_step(t);
     const double seconds = end_seconds(t);
-    if (t->phase.phase + 1 >= t->options->machine.phases.count) return false;
+    if (t->phase.phase + 1 >= t->options->stepper.phases.count) return false;
     return (step && t->step >= step) || (seconds > 0 && t->elapsed_s >= seconds);
 }
 
@@ -72,11 +72,11 @@ static wd_status begin_next_phase(wd_trainer *t, wd_err *err)
     WD_TRY(wd_trainer_take_results(t, 0, err)); /* which are of the phase that ends */
     t->phase =
         (wd_phase_begin){.phase = t->phase.phase + 1, .step = t->step, .seconds = t->elapsed_s};
-    const wd_machine_options machine = machine_options(t);
-    WD_TRY(wd_machine_enter_phase(t->machine, &machine, err));
+    const wd_stepper_options stepper = machine_options(t);
+    WD_TRY(wd_stepper_enter_phase(t->stepper, &stepper, err));
     if (wd_trainer_writes(t))
         wd_log(WD_LOG_INFO, "after step %" PRId64 " the student learns by recipe %s", t->step,
-               machine.recipe->name);
+               stepper.recipe->name);
     return WD_OK;
 }
 
@@ -84,7 +84,7 @@ static wd_status begin_next_phase(wd_trainer *t, wd_err *err)
 
 static wd_status open_votes(wd_trainer *t, wd_err *err)
 {
-    const size_t ranks = (size_t)wd_machine_ranks(&t->options->machine);
+    const size_t ranks = (size_t)wd_stepper_ranks(&t->options->stepper);
     return wd_alloc((void **)&t->votes, ranks, sizeof *t->votes, "ranks", err);
 }
 
@@ -92,7 +92,7 @@ static wd_status open_votes(wd_trainer *t, wd_err *err)
 static void agree(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
-    wd_comm *comm = o->machine.comm;
+    wd_comm *comm = o->stepper.comm;
     t->votes[comm ? comm->rank : 0] =
         (wd_step_vote){.elapsed_s = wd_trainer_elapsed_s(t),
                        .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
@@ -100,14 +100,14 @@ static void agree(wd_trainer *t)
     t->elapsed_s = t->votes[0].elapsed_s;
     t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;
     t->stop = false;
-    for (int r = 0; r < wd_machine_ranks(&o->machine); r++) t->stop |= t->votes[r].stop != 0;
+    for (int r = 0; r < wd_stepper_ranks(&o->stepper); r++) t->stop |= t->votes[r].stop != 0;
 }
 
 static void begin_progress(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     t->progress = wd_progress_begin("training", "step", t->step, o->steps);
-    t->progress.sharers = o->machine.comm ? o->machine.comm->host_ranks : 1;
+    t->progress.sharers = o->stepper.comm ? o->stepper.comm->host_ranks : 1;
     if (o->seconds_max > 0) t->progress.seconds_max = o->seconds_max - t->seconds_before;
 }
 
@@ -134,7 +134,7 @@ static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
     WD_TRY(ready_output(t, err));
     memcpy(before, t->folder, sizeof before);
     const wd_status status = fn(t, err);
-    if (wd_machine_ranks(&t->options->machine) > 1 || ready_output(t, NULL) != WD_OK) return status;
+    if (wd_stepper_ranks(&t->options->stepper) > 1 || ready_output(t, NULL) != WD_OK) return status;
     return strcmp(before, t->folder) ? fn(t, err) : status;
 }
 
@@ -156,7 +156,7 @@ static void say_unsaved(const wd_trainer *t, const wd_err *why)
 /* Whether rank 0 found no space, as all ranks hear from it. */
 static bool hear_of_space(wd_trainer *t, bool lacks)
 {
-    wd_comm *comm = t->options->machine.comm;
+    wd_comm *comm = t->options->stepper.comm;
     t->votes[comm ? comm->rank : 0] = (wd_step_vote){.lacks_space = lacks};
     if (comm) wd_comm_allgather_small(comm, t->votes, sizeof *t->votes);
     return t->votes[0].lacks_space != 0;
@@ -170,7 +170,7 @@ static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tenso
     wd_err why = {0};
     wd_file_space_watch();
     const wd_status status =
-        wd_checkpoint_write(t->checkpoints, t->step, tensors, run, t->machine->queue, &why);
+        wd_checkpoint_write(t->checkpoints, t->step, tensors, run, t->stepper->queue, &why);
     *lacks = status == WD_IO && wd_file_space_lacked();
     if (*lacks)
         say_unsaved(t, &why);
@@ -192,15 +192,15 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
     WD_TRY(wd_trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
     t->owed = t->not_finite > 0;
     if (t->owed) return WD_OK;
-    WD_TRY_OUT(wd_machine_save(t->machine, &run, &tensors, err));
-    WD_TRY_OUT(wd_machine_check_finite(t->machine, err));
+    WD_TRY_OUT(wd_stepper_save(t->stepper, &run, &tensors, err));
+    WD_TRY_OUT(wd_stepper_check_finite(t->stepper, err));
     t->saved_s = t->elapsed_s;
     WD_TRY_OUT(wd_trainer_save_run(run, t->options, &t->phase, wd_trainer_elapsed_s(t), err));
     if (wd_trainer_writes(t))
         WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
     else
-        wd_checkpoint_assist(&tensors, t->machine->queue);
-    wd_queue_wait(t->machine->queue); /* what others wait for is done before this rank waits */
+        wd_checkpoint_assist(&tensors, t->stepper->queue);
+    wd_queue_wait(t->stepper->queue); /* what others wait for is done before this rank waits */
     if (!hear_of_space(t, lacks_space)) t->saved_step = t->step;
 out:
     json_decref(run);
@@ -226,7 +226,7 @@ static wd_status resume(wd_trainer *t, wd_err *err)
     WD_TRY_OUT(wd_checkpoint_open(&checkpoint, t->options->resume, err));
     const wd_json_reader r = {.object = checkpoint.run, .where = checkpoint.path};
     WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
-    WD_TRY_OUT(wd_machine_load(t->machine, &checkpoint, err));
+    WD_TRY_OUT(wd_stepper_load(t->stepper, &checkpoint, err));
     t->step = t->first_step = t->first_verified_step = checkpoint.step;
     if (wd_trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
@@ -258,15 +258,15 @@ static wd_status open_samples(wd_trainer *t, wd_err *err)
     if (!samples.count) return WD_OK;
     samples.stop = stops_samples;
     samples.stop_context = t;
-    return wd_samples_open(&t->samples, &samples, t->machine, err);
+    return wd_samples_open(&t->samples, &samples, t->stepper, err);
 }
 
 /* A student that is not finite at the start never will be. */
 static wd_status check_start(const wd_trainer *t, wd_err *err)
 {
-    const wd_machine *m = t->machine;
-    const wd_params *params = wd_machine_params(m);
-    const wd_pipeline *first = wd_machine_first(&m->options);
+    const wd_stepper *m = t->stepper;
+    const wd_params *params = wd_stepper_params(m);
+    const wd_pipeline *first = wd_stepper_first(&m->options);
     if (wd_optimizer_finds_finite(wd_network_optimizer(m->network[0]), params->buffer[WD_PARAMS_P],
                                   wd_params_elements(params, WD_PARAMS_P), m->queue))
         return WD_OK;
@@ -283,32 +283,32 @@ static wd_status check_start(const wd_trainer *t, wd_err *err)
 static wd_status begin_student(wd_trainer *t, wd_err *err)
 {
     wd_err why = {0};
-    const wd_status status = wd_machine_begin(t->machine, &why);
+    const wd_status status = wd_stepper_begin(t->stepper, &why);
     t->left_off = status == WD_INTERRUPTED;
     if (status == WD_OK || t->left_off) return WD_OK;
     if (err) *err = why;
     return status;
 }
 
-static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
+static wd_status begin(wd_trainer *t, const wd_stepper_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
-    const wd_pipeline *first = wd_machine_first(&o->machine);
+    const wd_pipeline *first = wd_stepper_first(&o->stepper);
     WD_TRY(open_votes(t, err));
     if (o->resume) WD_TRY(find_phase(t, err));
-    const wd_machine_options machine = machine_options(t);
+    const wd_stepper_options stepper = machine_options(t);
     if (wd_trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->folder, "", o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
-    WD_TRY(wd_machine_open(&t->machine, &machine, where, queue, err));
+    WD_TRY(wd_stepper_open(&t->stepper, &stepper, where, queue, err));
     if (o->resume) {
         WD_TRY(resume(t, err));
     } else {
-        wd_student_say_blocks(&o->machine.student, first);
+        wd_student_say_blocks(&o->stepper.student, first);
         WD_TRY(begin_student(t, err));
     }
     const wd_status started = check_start(t, err);
-    WD_TRY(wd_machine_check_devices(t->machine, err));
+    WD_TRY(wd_stepper_check_devices(t->stepper, err));
     WD_TRY(started);
     return open_samples(t, err);
 }
@@ -365,10 +365,10 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     const wd_trainer_options *o = t->options;
     const bool is_first = t->step == t->phase.step;
     wd_watch_step(o->watch, t->step, o->step_s_max + (is_first ? o->first_s : 0));
-    t->machine->progress = progress_of_phase(t);
-    double lr = wd_lr_at(&o->lr, t->step - t->phase.step, t->machine->progress);
-    t->machine->pauses = next_is_saved(t);
-    WD_TRY(wd_machine_step(t->machine, t->step, lr, err));
+    t->stepper->progress = progress_of_phase(t);
+    double lr = wd_lr_at(&o->lr, t->step - t->phase.step, t->stepper->progress);
+    t->stepper->pauses = next_is_saved(t);
+    WD_TRY(wd_stepper_step(t->stepper, t->step, lr, err));
     t->lr[t->step++ % 4] = lr;
     if (!t->metrics) WD_TRY(ready_output(t, err));
     WD_TRY(wd_trainer_take_results(t, 1, err));
@@ -395,7 +395,7 @@ static bool is_saved(const wd_trainer *t)
 /* How the student of the phase under way is written. */
 static wd_export_options export_of(const wd_trainer *t)
 {
-    const wd_machine_options *m = &t->machine->options;
+    const wd_stepper_options *m = &t->stepper->options;
     wd_export_options export = t->options->export;
     export.trained_steps = t->step;
     export.buffer = m->ema ? WD_PARAMS_EMA : WD_PARAMS_P;
@@ -407,11 +407,11 @@ static wd_export_options export_of(const wd_trainer *t)
 /* All ranks take part; one of them writes. */
 static wd_status write_student(wd_trainer *t, wd_err *err)
 {
-    const wd_machine *m = t->machine;
+    const wd_stepper *m = t->stepper;
     const wd_export_options export = export_of(t);
-    wd_params_collect(wd_machine_params(m), export.buffer, m->queue);
+    wd_params_collect(wd_stepper_params(m), export.buffer, m->queue);
     if (!wd_trainer_writes(t)) return WD_OK;
-    return wd_export_student(t->folder, wd_machine_params(m), m->options.teacher, &export, m->queue,
+    return wd_export_student(t->folder, wd_stepper_params(m), m->options.teacher, &export, m->queue,
                              err);
 }
 
@@ -429,7 +429,7 @@ static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
 }
 
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
-                         const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err)
+                         const wd_stepper_teacher *teacher, wd_queue *queue, wd_err *err)
 {
     wd_status status;
     wd_trainer t = {.options = options, .saved_step = -1, .proven_step = -1};
@@ -450,7 +450,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     if (!untouched) WD_TRY_OUT(finish(&t, interrupted, err));
     *out = (wd_trainer_result){
         .steps = t.step,
-        .targets = wd_machine_targets(t.machine),
+        .targets = wd_stepper_targets(t.stepper),
         .loss = wd_trainer_mean_loss(&t),
         .seconds = seconds,
         .saved_step = untouched || is_saved(&t) ? t.step : wd_trainer_newest_checkpoint(&t),
@@ -461,7 +461,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
 out:
     wd_metrics_close(t.metrics);
     wd_samples_close(t.samples);
-    wd_machine_close(t.machine);
+    wd_stepper_close(t.stepper);
     wd_free(t.votes);
     return status;
 }

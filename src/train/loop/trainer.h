@@ -7,12 +7,12 @@
 #define WD_TRAIN_LOOP_TRAINER_H
 
 #include "job/watch/watch.h"
-#include "train/loop/machine.h"
+#include "train/loop/stepper.h"
 #include "train/loop/samples.h"
 #include "train/output/export.h"
 
 typedef struct wd_trainer_options {
-    wd_machine_options machine;
+    wd_stepper_options stepper;
     const char *output_dir; /* the student's pipeline folder; run files lie in it, too */
     /* Called by the rank that writes, each time before it writes into the output folder, and first
      * after the run's first step: makes the folder ready. out: its path, which is another one after
@@ -73,7 +73,7 @@ wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpo
  * anything is opened: WD_MISMATCH where its samples, targets, student or arithmetic would be
  * others, a prompt is now longer than any was, or all are cut and padded to another length. What is
  * free to change, and why, says trainer_saved.c; what an older checkpoint does not say is not
- * compared. Takes the rows of text that it was begun with into options->machine, for more or fewer
+ * compared. Takes the rows of text that it was begun with into options->stepper, for more or fewer
  * would give other bits. */
 wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
 
@@ -86,6 +86,6 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
  * and so is a checkpoint for which there is no space: the next one is written when it is due. All
  * ranks: they stop after the same step, and rank 0 writes. */
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
-                         const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
+                         const wd_stepper_teacher *teacher, wd_queue *queue, wd_err *err);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "core/clock.h"
 #include "core/progress.h"
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 #include "train/loop/metrics.h"
 #include "train/loop/trainer.h"
 
@@ -19,7 +19,7 @@ typedef struct wd_step_vote {
 
 typedef struct wd_trainer {
     const wd_trainer_options *options;
-    wd_machine *machine;
+    wd_stepper *stepper;
     wd_metrics *metrics;
     wd_samples *samples;
     char folder[WD_PATH_MAX], checkpoints[WD_PATH_MAX]; /* where the output folder is now */
@@ -58,7 +58,7 @@ static inline double wd_trainer_elapsed_s(const wd_trainer *t)
 /* Whether this rank writes files and lines. */
 static inline bool wd_trainer_writes(const wd_trainer *t)
 {
-    const wd_comm *comm = t->options->machine.comm;
+    const wd_comm *comm = t->options->stepper.comm;
     return !comm || comm->rank == 0;
 }
 
@@ -82,7 +82,7 @@ double wd_trainer_mean_loss(const wd_trainer *t);
 
 /* ---- what a checkpoint says of its run: trainer_saved.c ---- */
 
-/* Adds to `run`, an object of wd_machine_save, the seconds of training, the phase under way, and
+/* Adds to `run`, an object of wd_stepper_save, the seconds of training, the phase under way, and
  * all that wd_trainer_resume_options compares. */
 wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *options,
                               const wd_phase_begin *phase, double seconds, wd_err *err);

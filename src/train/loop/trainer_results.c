@@ -32,8 +32,8 @@ static double measure_rate(wd_trainer *t)
  * warns, once, and training goes on. */
 static void write_row(wd_trainer *t, const wd_step_result *result)
 {
-    const wd_machine_options *m = &t->machine->options;
-    const int64_t samples = (result->step + 1) * wd_machine_step_samples(m);
+    const wd_stepper_options *m = &t->stepper->options;
+    const int64_t samples = (result->step + 1) * wd_stepper_step_samples(m);
     double seconds = wd_trainer_elapsed_s(t);
     wd_err why;
     const wd_status status =
@@ -44,7 +44,7 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
                              .grad_norm = result->grad_norm,
                              .lr = t->lr[result->step % 4],
                              .samples = samples,
-                             .targets = wd_machine_targets_until(m, result->step + 1),
+                             .targets = wd_stepper_targets_until(m, result->step + 1),
                              .phase = m->recipe->name,
                              .seconds = seconds,
                              .steps_per_s = measure_rate(t),
@@ -77,10 +77,10 @@ static wd_status explain(wd_trainer *t, const wd_step_result *result, wd_err *er
 {
     wd_checkpoint_tensors tensors;
     json_t *unused = NULL;
-    wd_queue_wait(t->machine->queue);
-    WD_TRY(wd_machine_save(t->machine, &unused, &tensors, err));
+    wd_queue_wait(t->stepper->queue);
+    WD_TRY(wd_stepper_save(t->stepper, &unused, &tensors, err));
     json_decref(unused);
-    WD_TRY(wd_machine_check_finite(t->machine, err));
+    WD_TRY(wd_stepper_check_finite(t->stepper, err));
     if (wd_trainer_writes(t))
         wd_log(WD_LOG_WARNING,
                "step %" PRId64 " is dropped: its loss %g or its gradients (norm %g) are not finite",
@@ -115,8 +115,8 @@ static wd_status prove(wd_trainer *t, wd_err *err)
  * device has failed. */
 static wd_status take_result(wd_trainer *t, wd_err *err)
 {
-    wd_step_result result = wd_machine_take_result(t->machine);
-    WD_TRY(wd_machine_check_devices(t->machine, err));
+    wd_step_result result = wd_stepper_take_result(t->stepper);
+    WD_TRY(wd_stepper_check_devices(t->stepper, err));
     const bool finite = isfinite(result.loss) && isfinite(result.grad_norm);
     if (wd_trainer_writes(t)) write_row(t, &result);
     t->not_finite = finite ? 0 : t->not_finite + 1;
@@ -130,7 +130,7 @@ static wd_status take_result(wd_trainer *t, wd_err *err)
 
 wd_status wd_trainer_take_results(wd_trainer *t, int leave, wd_err *err)
 {
-    while (wd_machine_results_pending(t->machine) > leave) WD_TRY(take_result(t, err));
+    while (wd_stepper_results_pending(t->stepper) > leave) WD_TRY(take_result(t, err));
     return WD_OK;
 }
 

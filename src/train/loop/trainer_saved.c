@@ -37,7 +37,7 @@ static json_t *teacher_of(const wd_pipeline *p)
 
 /* What the run's chords are, which a checkpoint of an earlier phase says, too. Without on-policy
  * blocks their end and their copies mean nothing. NULL: no memory. */
-static json_t *chords_of(const wd_machine_options *m)
+static json_t *chords_of(const wd_stepper_options *m)
 {
     const wd_trajectory_options *t = &m->trajectory;
     const json_int_t steps = t->student_steps, chords = wd_chords(t);
@@ -51,7 +51,7 @@ static json_t *chords_of(const wd_machine_options *m)
 }
 
 /* The names of the run's recipes: "velocity,chord". */
-static const char *recipe_of(char out[WD_PHASES_TEXT], const wd_machine_options *m)
+static const char *recipe_of(char out[WD_PHASES_TEXT], const wd_stepper_options *m)
 {
     size_t n = 0;
     if (!m->phases.count) return m->recipe->name;
@@ -63,7 +63,7 @@ static const char *recipe_of(char out[WD_PHASES_TEXT], const wd_machine_options 
 
 wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *err)
 {
-    const wd_machine_options *m = &o->machine;
+    const wd_stepper_options *m = &o->stepper;
     const wd_dtype quantised = m->teacher->overlay.quantised;
     const wd_dtype teacher_dtype = quantised == WD_F32 ? m->teacher_dtype : quantised;
     *out = json_pack(
@@ -104,8 +104,8 @@ wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *o, const wd
     WD_TRY(find_kernels(&kernels, room, o, err));
     WD_TRY(wd_trainer_facts(&facts, o, err));
     json_t *more = json_pack("{s:f, s:I, s:I, s:s, s:s?, s:I, s:I, s:f}", "seconds", seconds,
-                             "text_tokens", (json_int_t)o->machine.text_tokens, "text_repeat",
-                             (json_int_t)o->machine.text_repeat, "kernels", kernels, "text_kernels",
+                             "text_tokens", (json_int_t)o->stepper.text_tokens, "text_repeat",
+                             (json_int_t)o->stepper.text_repeat, "kernels", kernels, "text_kernels",
                              o->text_kernels, "phase", (json_int_t)phase->phase, "phase_step",
                              (json_int_t)phase->step, "phase_seconds", phase->seconds);
     const bool failed = !more || json_object_update(run, more) || json_object_update(run, facts);
@@ -151,7 +151,7 @@ static wd_status compare(const json_t *then, json_t *now, const char *part, cons
 }
 
 /* Takes the rows of text that the run was begun with, where they are what the prompts need. */
-static wd_status take_text(wd_machine_options *m, wd_json_reader r, wd_err *err)
+static wd_status take_text(wd_stepper_options *m, wd_json_reader r, wd_err *err)
 {
     const int64_t padded = m->text_tokens + m->text_repeat - 1;
     int64_t tokens = 0, repeat = 0;
@@ -223,7 +223,7 @@ wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *o
                                 wd_err *err)
 {
     int64_t phase = 0;
-    const int phases = o->machine.phases.count ? o->machine.phases.count : 1;
+    const int phases = o->stepper.phases.count ? o->stepper.phases.count : 1;
     wd_phase_begin begin = {0};
     WD_TRY(wd_json_int(&phase, r, "phase", 0, WD_PHASES_MAX - 1, WD_JSON_OPTIONAL, err));
     WD_TRY(wd_json_int(&begin.step, r, "phase_step", 0, INT64_MAX, WD_JSON_OPTIONAL, err));
@@ -242,7 +242,7 @@ wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *o
 static wd_status check_steps(const wd_trainer_options *o, const wd_phase_begin *begin, int64_t step,
                              wd_err *err)
 {
-    const int left = o->machine.phases.count - 1 - begin->phase;
+    const int left = o->stepper.phases.count - 1 - begin->phase;
     if (!o->steps || left <= 0 || o->steps - step >= left) return WD_OK;
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "%s: the run has made %" PRId64
@@ -255,9 +255,9 @@ static wd_status check_steps(const wd_trainer_options *o, const wd_phase_begin *
 static wd_status check_stream(const wd_trainer_options *o, const wd_phase_begin *begin,
                               wd_json_reader r, wd_err *err)
 {
-    const wd_machine_options machine = wd_machine_of_phase(&o->machine, begin, 0);
+    const wd_stepper_options stepper = wd_stepper_of_phase(&o->stepper, begin, 0);
     const wd_status status =
-        wd_machine_check_stream(&machine, json_object_get(r.object, "stream"), err);
+        wd_stepper_check_stream(&stepper, json_object_get(r.object, "stream"), err);
     return status == WD_OK ? status : wd_fail_in(err, "%s", r.where);
 }
 
@@ -269,7 +269,7 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     json_t *run = NULL, *now = NULL;
     WD_TRY_OUT(wd_checkpoint_read_run(&run, &step, options->resume, err));
     const wd_json_reader r = {.object = run, .where = options->resume};
-    WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
+    WD_TRY_OUT(take_text(&options->stepper, r, err)); /* which the prompts' key depends on */
     WD_TRY_OUT(wd_trainer_facts(&now, options, err));
     WD_TRY_OUT(compare(run, now, "", options->resume, err));
     WD_TRY_OUT(wd_trainer_read_phase(&begin, options, r, err));

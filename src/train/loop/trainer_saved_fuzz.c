@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char path[512];
     const wd_pipeline teacher = {.dit = dit, .scheduler = {.num_train_timesteps = 1000}};
     snprintf(path, sizeof path, "%s", wd_fuzz_path(STEP));
-    wd_trainer_options options = {.machine = {.recipe = &wd_recipe_velocity,
+    wd_trainer_options options = {.stepper = {.recipe = &wd_recipe_velocity,
                                               .teacher = &teacher,
                                               .student = dit,
                                               .teacher_dtype = WD_F32,
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (wd_trainer_resumed_text(text, path, &err) == WD_OK && !memchr(text, 0, sizeof text))
         abort();
     if (wd_trainer_resume_options(&options, &err) != WD_OK) return 0;
-    const wd_machine_options *m = &options.machine;
+    const wd_stepper_options *m = &options.stepper;
     if (m->text_tokens < 5 || m->text_repeat < 1 || m->text_tokens + m->text_repeat != 25) abort();
     return 0;
 }

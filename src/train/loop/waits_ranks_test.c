@@ -52,7 +52,7 @@ void __wrap_wd_comm_wait(wd_comm *comm, wd_ticket ticket)
 
 typedef struct part {
     rank_thread at;
-    const wd_machine_options *options;
+    const wd_stepper_options *options;
     bool direct; /* gradients go from GPU to GPU by NCCL */
     waits waits;
 } part;
@@ -94,7 +94,7 @@ static void *run_part(void *context)
 {
     part *p = context;
     rank_machine r;
-    wd_machine_options o = *p->options;
+    wd_stepper_options o = *p->options;
     char why[WD_RANK_PEERS_TEXT];
     wd_comm *comm = o.comm = p->at.comm;
     const wd_placement all = whole_on_first(o.teacher);
@@ -104,11 +104,11 @@ static void *run_part(void *context)
     open_machine(&r, &o, &all);
     for (int64_t step = 0; step < STEPS; step++) {
         seen.launching = step >= FIRST;
-        HARNESS_OK(wd_machine_step(r.machine, step, 1e-3, err));
+        HARNESS_OK(wd_stepper_step(r.stepper, step, 1e-3, err));
         seen.launching = false;
-        while (wd_machine_results_pending(r.machine) > 1) wd_machine_take_result(r.machine);
+        while (wd_stepper_results_pending(r.stepper) > 1) wd_stepper_take_result(r.stepper);
     }
-    while (wd_machine_results_pending(r.machine)) wd_machine_take_result(r.machine);
+    while (wd_stepper_results_pending(r.stepper)) wd_stepper_take_result(r.stepper);
     p->waits = seen;
     wd_rank_peers_close(comm);
     close_machine(&r);
@@ -116,7 +116,7 @@ static void *run_part(void *context)
 }
 
 /* Returns how often each rank waits for messages with gradients or weights in a steady step. */
-static int run(const wd_machine_options *options, bool direct)
+static int run(const wd_stepper_options *options, bool direct)
 {
     part all[RANKS];
     for (int r = 0; r < RANKS; r++) all[r] = (part){.options = options, .direct = direct};
@@ -138,7 +138,7 @@ static int run(const wd_machine_options *options, bool direct)
 static void by_host_memory_messages_are_waited_for(void **state)
 {
     (void)state;
-    wd_machine_options o = small_machine(&teacher);
+    wd_stepper_options o = small_machine(&teacher);
     const int whole = run(&o, false);
     assert_true(whole > 0);
     o.shard_optimizer = true;
@@ -152,7 +152,7 @@ static void by_host_memory_messages_are_waited_for(void **state)
 static void by_nccl_gradients_are_not_waited_for(void **state)
 {
     (void)state;
-    wd_machine_options o = small_machine(&teacher);
+    wd_stepper_options o = small_machine(&teacher);
     assert_int_equal(run(&o, true), 0);
     o.shard_optimizer = true;
     assert_int_equal(run(&o, true), 1);

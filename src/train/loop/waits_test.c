@@ -3,7 +3,7 @@
  * simulated device that is much slower than the launch.
  *
  * Linked with --wrap=wd_event_wait and --wrap=wd_queue_wait, so that waits are seen here. */
-#include "harness/machine.h"
+#include "harness/stepper.h"
 
 #include "tiny_teacher.h"
 #include "train/network/init.h"
@@ -41,13 +41,13 @@ void __wrap_wd_queue_wait(wd_queue *queue)
     __real_wd_queue_wait(queue);
 }
 
-static void run_steps(const wd_machine_options *o)
+static void run_steps(const wd_stepper_options *o)
 {
     wd_err err;
     wd_device *device;
     wd_queue *queue[3];
     wd_residency *residency;
-    wd_machine *m = NULL;
+    wd_stepper *m = NULL;
     const wd_sim_options slow = {
         .bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = {3e9, 3e9}};
     const wd_placement all = {.experts = wd_teacher_experts(&teacher),
@@ -58,19 +58,19 @@ static void run_steps(const wd_machine_options *o)
     wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, o->teacher_dtype, &queue[1],
                                         NULL, NULL, &err),
                &err);
-    const wd_machine_teacher where = {residency, &all, &queue[1], queue[2]};
-    wd_test_ok(wd_machine_open(&m, o, &where, queue[0], &err), &err);
-    wd_test_ok(wd_machine_begin(m, &err), &err);
+    const wd_stepper_teacher where = {residency, &all, &queue[1], queue[2]};
+    wd_test_ok(wd_stepper_open(&m, o, &where, queue[0], &err), &err);
+    wd_test_ok(wd_stepper_begin(m, &err), &err);
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == FIRST) seen.in_steps = seen.between = 0;
         seen.launching = true;
-        wd_test_ok(wd_machine_step(m, step, 1e-3, &err), &err);
+        wd_test_ok(wd_stepper_step(m, step, 1e-3, &err), &err);
         seen.launching = false;
-        while (wd_machine_results_pending(m) > 1) wd_machine_take_result(m);
+        while (wd_stepper_results_pending(m) > 1) wd_stepper_take_result(m);
     }
     const int in_steps = seen.in_steps, between = seen.between;
-    while (wd_machine_results_pending(m)) wd_machine_take_result(m);
-    wd_machine_close(m);
+    while (wd_stepper_results_pending(m)) wd_stepper_take_result(m);
+    wd_stepper_close(m);
     wd_residency_close(residency);
     for (int i = 0; i < 3; i++) wd_queue_close(queue[i]);
     wd_device_close(device);
@@ -82,7 +82,7 @@ static void steps_are_launched_without_waiting(void **state)
 {
     (void)state;
     for (int accumulation = 1; accumulation <= WD_BATCHES_UNDER_WAY / 2; accumulation++) {
-        wd_machine_options o = small_machine(&teacher);
+        wd_stepper_options o = small_machine(&teacher);
         o.accumulation = accumulation;
         run_steps(&o);
         o.micro_batch = 3; /* up to three micro-batches of a sweep's two experts */

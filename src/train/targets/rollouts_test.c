@@ -4,15 +4,15 @@
 #include "harness/ranks.h"
 
 #include "tiny_teacher.h"
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 #include "train/output/checkpoint_list.h"
 #include "train/targets/chord.h"
 
 enum { COUNT = 16 * LATENT * LATENT, CHORDS = 40, STEPS = 8, STOP = 4, EVERY = 3 };
 
-static wd_machine_options options_of(double share)
+static wd_stepper_options options_of(double share)
 {
-    wd_machine_options o = small_machine(&teacher);
+    wd_stepper_options o = small_machine(&teacher);
     learn_chords(&o, 2);
     o.trajectory.on_policy_share = share;
     o.trajectory.on_policy_end = 1;
@@ -21,7 +21,7 @@ static wd_machine_options options_of(double share)
     return o;
 }
 
-static void open_alone(rank_machine *r, const wd_machine_options *o, const wd_placement *all)
+static void open_alone(rank_machine *r, const wd_stepper_options *o, const wd_placement *all)
 {
     HARNESS_OK(wd_devices_open(&r->devices, CPU, 1, err));
     open_machine(r, o, all);
@@ -56,7 +56,7 @@ typedef struct seen {
 } seen;
 
 /* Reads the first chords of a source whose snapshot is of the student as it begins. */
-static void see_chords(seen *out, wd_machine *m)
+static void see_chords(seen *out, wd_stepper *m)
 {
     HARNESS_OK(wd_source_begin_step(m->source, 0, 0, err));
     for (int64_t i = 0; i < CHORDS; i++) {
@@ -74,7 +74,7 @@ static void see_chords(seen *out, wd_machine *m)
 }
 
 /* velocity [COUNT] of the student at the state. */
-static void student_velocity(float *velocity, wd_machine *m, const seen *at)
+static void student_velocity(float *velocity, wd_stepper *m, const seen *at)
 {
     float *block, text[PADDED * 96];
     wd_device *device = wd_queue_device(m->queue);
@@ -107,18 +107,18 @@ static void blocks_begin_where_the_student_leads(void **state)
 {
     (void)state;
     static seen chords[CHORDS];
-    const wd_machine_options o = options_of(0.5);
+    const wd_stepper_options o = options_of(0.5);
     const wd_placement all = whole_on_first(&teacher);
     rank_machine r;
     int own = 0, others = 0;
     open_alone(&r, &o, &all);
-    see_chords(chords, r.machine);
+    see_chords(chords, r.stepper);
     for (int i = 0; i < CHORDS; i++)
         for (int k = i + 1; k < CHORDS; k++) {
             float velocity[COUNT];
             const bool is = wd_trajectory_is_on_policy(&o.trajectory, chords[i].begin.pair);
             if (chords[k].begin.serial != chords[i].begin.serial) continue;
-            student_velocity(velocity, r.machine, &chords[i]);
+            student_velocity(velocity, r.stepper, &chords[i]);
             assert_int_equal(leads_to(&chords[i], velocity, &chords[k]), is);
             assert_int_equal(leads_to(&chords[i], chords[i].chord, &chords[k]), !is);
             own += is;
@@ -129,12 +129,12 @@ static void blocks_begin_where_the_student_leads(void **state)
 }
 
 /* Reads the chords of a run with these options. */
-static void see_run(seen *out, const wd_machine_options *o)
+static void see_run(seen *out, const wd_stepper_options *o)
 {
     const wd_placement all = whole_on_first(&teacher);
     rank_machine r;
     open_alone(&r, o, &all);
-    see_chords(out, r.machine);
+    see_chords(out, r.stepper);
     close_machine(&r);
 }
 
@@ -143,7 +143,7 @@ static void states_lie_along_chords(void **state)
 {
     (void)state;
     static seen begins[CHORDS], inside[CHORDS];
-    wd_machine_options o = options_of(0);
+    wd_stepper_options o = options_of(0);
     see_run(begins, &o);
     o.trajectory.chords = o.trajectory.student_steps;
     o.trajectory.student_steps *= 3;
@@ -164,7 +164,7 @@ static void states_lie_along_chords(void **state)
 
 /* Reads the chords of pairs with that gain. The trajectories are the teacher's alone, and so the
  * same for any gain. */
-static void see_pairs(seen *out, wd_machine_options *o, double gain)
+static void see_pairs(seen *out, wd_stepper_options *o, double gain)
 {
     o->trajectory.diversity_gain = gain;
     see_run(out, o);
@@ -186,7 +186,7 @@ static void chords_of_a_pair_lead_apart(void **state)
 {
     (void)state;
     static seen once[CHORDS], twice[CHORDS];
-    wd_machine_options o = options_of(0);
+    wd_stepper_options o = options_of(0);
     pair_trajectories(&o);
     const double gain = o.trajectory.diversity_gain;
     see_pairs(once, &o, gain);
@@ -221,9 +221,9 @@ typedef struct trained {
     int64_t count;
 } trained;
 
-static trained keep(wd_machine *m)
+static trained keep(wd_stepper *m)
 {
-    const wd_params *p = wd_machine_params(m);
+    const wd_params *p = wd_stepper_params(m);
     const size_t bytes = (size_t)p->count * sizeof(float);
     void *kept;
     HARNESS_OK(wd_alloc(&kept, 2, bytes, "weights", err));
@@ -232,38 +232,38 @@ static trained keep(wd_machine *m)
     return (trained){kept, 2 * p->count};
 }
 
-static void save(wd_machine *m, int64_t step)
+static void save(wd_stepper *m, int64_t step)
 {
     wd_checkpoint_tensors tensors;
     json_t *state;
-    HARNESS_OK(wd_machine_save(m, &state, &tensors, err));
+    HARNESS_OK(wd_stepper_save(m, &state, &tensors, err));
     HARNESS_OK(wd_checkpoint_write(wd_test_folder(), step, &tensors, state, m->queue, err));
     json_decref(state);
 }
 
-static void load(wd_machine *m)
+static void load(wd_stepper *m)
 {
     wd_checkpoint checkpoint;
     HARNESS_OK(wd_checkpoint_open_latest(&checkpoint, wd_test_folder(), err));
-    HARNESS_OK(wd_machine_load(m, &checkpoint, err));
+    HARNESS_OK(wd_stepper_load(m, &checkpoint, err));
     wd_checkpoint_close(&checkpoint);
 }
 
 /* After the steps [first, last). `first` > 0: it goes on from the checkpoint there. */
-static trained run(const wd_machine_options *o, int64_t first, int64_t last, bool saves)
+static trained run(const wd_stepper_options *o, int64_t first, int64_t last, bool saves)
 {
     const wd_placement all = whole_on_first(&teacher);
     rank_machine r;
     open_alone(&r, o, &all);
-    if (first) load(r.machine);
+    if (first) load(r.stepper);
     for (int64_t step = first; step < last; step++) {
-        r.machine->pauses = saves && step + 1 == last;
-        r.machine->progress = (double)step / STEPS;
-        HARNESS_OK(wd_machine_step(r.machine, step, 1e-3, err));
-        wd_machine_take_result(r.machine);
+        r.stepper->pauses = saves && step + 1 == last;
+        r.stepper->progress = (double)step / STEPS;
+        HARNESS_OK(wd_stepper_step(r.stepper, step, 1e-3, err));
+        wd_stepper_take_result(r.stepper);
     }
-    if (saves) save(r.machine, last);
-    const trained out = keep(r.machine);
+    if (saves) save(r.stepper, last);
+    const trained out = keep(r.stepper);
     close_machine(&r);
     return out;
 }
@@ -281,7 +281,7 @@ static void a_stopped_run_goes_on_alike(void **state)
     (void)state;
     trained whole[2];
     for (int early = 0; early < 2; early++) {
-        wd_machine_options o = options_of(1);
+        wd_stepper_options o = options_of(1);
         o.trajectory.on_policy_end = early ? (double)EVERY / STEPS : 1;
         whole[early] = run(&o, 0, STEPS, false);
         const trained half = run(&o, 0, STOP, true), rest = run(&o, STOP, STEPS, false);
@@ -298,7 +298,7 @@ static void a_stopped_run_goes_on_alike(void **state)
 static void the_end_waits_for_no_copy(void **state)
 {
     (void)state;
-    wd_machine_options o = options_of(1);
+    wd_stepper_options o = options_of(1);
     o.trajectory.on_policy_every = 1000;
     const trained to_the_end = run(&o, 0, STEPS, false);
     o.trajectory.on_policy_end = (double)EVERY / STEPS;
@@ -308,7 +308,7 @@ static void the_end_waits_for_no_copy(void **state)
     wd_free(to_the_end.weights);
 }
 
-static void train_unweighted(wd_machine *m, const wd_batch *batch)
+static void train_unweighted(wd_stepper *m, const wd_batch *batch)
 {
     wd_batch alike = *batch;
     alike.weight = NULL;
@@ -323,7 +323,7 @@ static void chords_have_weights(void **state)
     wd_recipe unweighted = wd_recipe_chord;
     unweighted.train = train_unweighted;
     for (int steps = 1; steps <= 2; steps++) {
-        wd_machine_options o = options_of(0);
+        wd_stepper_options o = options_of(0);
         learn_chords(&o, steps);
         const trained weighted = run(&o, 0, 2, false);
         o.recipe = &unweighted;
@@ -340,45 +340,45 @@ static void other_options_are_refused(void **state)
     (void)state;
     wd_err err;
     json_t *saved, *old;
-    const wd_machine_options o = options_of(0.5), none = options_of(0);
+    const wd_stepper_options o = options_of(0.5), none = options_of(0);
     const wd_placement all = whole_on_first(&teacher);
     rank_machine r;
     int64_t count;
     const wd_checkpoint_tensor *tensors;
     open_alone(&r, &o, &all);
-    wd_test_ok(wd_source_save(r.machine->source, &saved, &tensors, &count, &err), &err);
-    wd_test_ok(wd_machine_check_stream(&o, saved, &err), &err);
-    wd_machine_options other = o;
+    wd_test_ok(wd_source_save(r.stepper->source, &saved, &tensors, &count, &err), &err);
+    wd_test_ok(wd_stepper_check_stream(&o, saved, &err), &err);
+    wd_stepper_options other = o;
     other.trajectory.on_policy_share = 0.25;
-    wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "begun with on_policy_share 0.5 and is to be resumed with 0.25");
     other = o;
     other.trajectory.on_policy_every++;
-    wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "on_policy_every 3 and is to be resumed with 4");
     other = o;
     other.trajectory.on_policy_end = 0.25;
-    wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "on_policy_end 1 and is to be resumed with 0.25");
-    wd_test_refused(wd_machine_check_stream(&none, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_stepper_check_stream(&none, saved, &err), &err, WD_MISMATCH,
                     "on_policy_share 0.5 and is to be resumed with 0");
     other = o;
     other.trajectory.diversity_gain = 0.3;
-    wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "diversity_gain 0 and is to be resumed with 0.3");
     other = o;
     other.trajectory.chords = 1;
-    wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "chords 2 and is to be resumed with 1");
     /* of a version that knew no end, no gain and no other number of chords, then no share */
     old = json_deep_copy(saved);
     json_object_del(old, "on_policy_end");
     json_object_del(old, "chords");
     json_object_del(old, "diversity_gain");
-    wd_test_ok(wd_machine_check_stream(&o, old, &err), &err);
+    wd_test_ok(wd_stepper_check_stream(&o, old, &err), &err);
     json_object_del(old, "on_policy_share");
-    wd_test_ok(wd_machine_check_stream(&none, old, &err), &err);
-    wd_test_refused(wd_machine_check_stream(&o, old, &err), &err, WD_MISMATCH,
+    wd_test_ok(wd_stepper_check_stream(&none, old, &err), &err);
+    wd_test_refused(wd_stepper_check_stream(&o, old, &err), &err, WD_MISMATCH,
                     "on_policy_share 0 and is to be resumed with 0.5");
     json_decref(old);
     json_decref(saved);

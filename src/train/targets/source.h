@@ -6,7 +6,7 @@
  * sample s has is a pure function of the seed and the source's options. How the targets are
  * computed (window, placement, when) is its own business. A kind of source is a file beside this
  * one, such as source_trajectory.c, which gives a vtable; a recipe names the vtable, and the
- * machine (train/loop/machine.h) knows nothing else of a source. */
+ * stepper (train/loop/stepper.h) knows nothing else of a source. */
 #ifndef WD_TRAIN_TARGETS_SOURCE_H
 #define WD_TRAIN_TARGETS_SOURCE_H
 

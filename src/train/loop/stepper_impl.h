@@ -1,14 +1,14 @@
-/* The machine's own fields, for its files, for recipes and for the trainer. */
-#ifndef WD_TRAIN_LOOP_MACHINE_IMPL_H
-#define WD_TRAIN_LOOP_MACHINE_IMPL_H
+/* The stepper's own fields, for its files, for recipes and for the trainer. */
+#ifndef WD_TRAIN_LOOP_STEPPER_IMPL_H
+#define WD_TRAIN_LOOP_STEPPER_IMPL_H
 
-#include "train/loop/machine.h"
+#include "train/loop/stepper.h"
 #include "train/network/readback.h"
 
 enum { WD_NETWORKS_MAX = 4 }; /* of one recipe */
 
-struct wd_machine {
-    wd_machine_options options;
+struct wd_stepper {
+    wd_stepper_options options;
     wd_queue *queue;                      /* borrowed */
     wd_sweep *sweep;                      /* NULL: there is no teacher */
     wd_queue *home;                       /* where trajectories move on; borrowed */
@@ -26,14 +26,14 @@ struct wd_machine {
                   * steps are made, so that the checkpoint is the same for any number of ranks */
 };
 
-/* Opens a network of this configuration, and adds it to the machine. */
-wd_status wd_machine_add_network(wd_machine *machine, const wd_params_names *names,
+/* Opens a network of this configuration, and adds it to the stepper. */
+wd_status wd_stepper_add_network(wd_stepper *stepper, const wd_params_names *names,
                                  const wd_dit_config *config, wd_err *err);
 
 /* *out = the parameters that a checkpoint has, with no other tensors: valid until the next call. */
-void wd_machine_list_networks(wd_machine *machine, wd_checkpoint_tensors *out);
+void wd_stepper_list_networks(wd_stepper *stepper, wd_checkpoint_tensors *out);
 
 /* 1 / (samples of a step, of all ranks). */
-float wd_machine_loss_factor(const wd_machine *machine);
+float wd_stepper_loss_factor(const wd_stepper *stepper);
 
 #endif

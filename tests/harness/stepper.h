@@ -1,11 +1,11 @@
-/* A small machine over wan-tiny, for tests: options that each of them changes to its needs. */
-#ifndef WD_TESTS_HARNESS_MACHINE_H
-#define WD_TESTS_HARNESS_MACHINE_H
+/* A small stepper over wan-tiny, for tests: options that each of them changes to its needs. */
+#ifndef WD_TESTS_HARNESS_STEPPER_H
+#define WD_TESTS_HARNESS_STEPPER_H
 
 #include "testing.h"
 
 #include "core/random.h"
-#include "train/loop/machine.h"
+#include "train/loop/stepper.h"
 
 enum { LATENT = 4, TEXT = 6, PADDED = 24 };
 
@@ -23,9 +23,9 @@ static inline void text_of(void *context, void *out, int64_t prompt, wd_dtype dt
             ((uint16_t *)out)[i] = wd_f32_to_bf16(rows[i]);
 }
 
-static inline wd_machine_options small_machine(const wd_pipeline *teacher)
+static inline wd_stepper_options small_machine(const wd_pipeline *teacher)
 {
-    wd_machine_options o = {
+    wd_stepper_options o = {
         .recipe = &wd_recipe_velocity,
         .teacher = teacher,
         .student = teacher->dit,
@@ -58,14 +58,14 @@ static inline wd_machine_options small_machine(const wd_pipeline *teacher)
 }
 
 /* The student is one of `steps` steps, which learns chords. */
-static inline void learn_chords(wd_machine_options *o, int64_t steps)
+static inline void learn_chords(wd_stepper_options *o, int64_t steps)
 {
     o->recipe = &wd_recipe_chord;
     o->trajectory.student_steps = steps;
 }
 
 /* Lets the chords of pairs lead away from each other. */
-static inline void pair_trajectories(wd_machine_options *o)
+static inline void pair_trajectories(wd_stepper_options *o)
 {
     o->trajectory.slots = 4 * o->trajectory.steps;
     o->trajectory.diversity_gain = 0.3;

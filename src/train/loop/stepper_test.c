@@ -1,19 +1,19 @@
-/* Tests of the machine of a step, on wan-tiny with both experts: one stream of samples whatever the
+/* Tests of the stepper of a step, on wan-tiny with both experts: one stream of samples whatever the
  * window, the threads and the device; memory as planned, none allocated by a steady-state step. */
-#include "harness/machine.h"
+#include "harness/stepper.h"
 
 #include "harness/acquires.h"
 #include "tiny_teacher.h"
-#include "train/loop/machine_impl.h"
+#include "train/loop/stepper_impl.h"
 #include "train/loop/plan.h"
 #include "train/network/init.h"
 #include "train/targets/chord.h"
 
 enum { STEPS = 8 };
 
-static wd_machine_options options_of(const wd_pipeline *pipeline)
+static wd_stepper_options options_of(const wd_pipeline *pipeline)
 {
-    wd_machine_options o = small_machine(pipeline);
+    wd_stepper_options o = small_machine(pipeline);
     o.text_repeat = PADDED - TEXT + 1;
     o.batch = 3;
     o.accumulation = 2;
@@ -59,23 +59,23 @@ static wd_devices one_device(wd_device *device, wd_queue *queue)
                         .host = queue};
 }
 
-/* Lets the machine go on in its second phase. */
-static void enter_second(wd_machine *m, const wd_machine_options *run, int64_t step)
+/* Lets the stepper go on in its second phase. */
+static void enter_second(wd_stepper *m, const wd_stepper_options *run, int64_t step)
 {
     wd_err err;
-    const wd_machine_options second =
-        wd_machine_of_phase(run, &(wd_phase_begin){.phase = 1, .step = step}, 0);
-    while (wd_machine_results_pending(m)) wd_machine_take_result(m);
-    wd_test_ok(wd_machine_enter_phase(m, &second, &err), &err);
+    const wd_stepper_options second =
+        wd_stepper_of_phase(run, &(wd_phase_begin){.phase = 1, .step = step}, 0);
+    while (wd_stepper_results_pending(m)) wd_stepper_take_result(m);
+    wd_test_ok(wd_stepper_enter_phase(m, &second, &err), &err);
 }
 
-static void run(outcome *out, const wd_machine_options *options, opener *open, int threads)
+static void run(outcome *out, const wd_stepper_options *options, opener *open, int threads)
 {
     wd_err err;
     wd_device *device;
     wd_queue *queue;
     wd_residency *residency;
-    wd_machine *m = NULL;
+    wd_stepper *m = NULL;
     wd_memory_plan plan = {0};
     *out = (outcome){0};
     wd_test_ok(open(&device, threads, &err), &err);
@@ -85,24 +85,24 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     const wd_placement all = {.experts = wd_teacher_experts(options->teacher),
                               .stages = wd_dit_stages(&options->teacher->dit),
                               .buffers = 2};
-    wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, &devices, &all, &err),
+    wd_test_ok(wd_plan_stepper(&plan, options, &(wd_samples_options){0}, &devices, &all, &err),
                &err);
     wd_test_ok(wd_residency_open_placed(&residency, options->teacher, &all, options->teacher_dtype,
                                         devices.teacher, queue, NULL, &err),
                &err);
-    const wd_machine_teacher where = {residency, &all, devices.teacher, queue};
-    const wd_machine_options first = wd_machine_of_phase(options, &(wd_phase_begin){0}, 0);
-    wd_test_ok(wd_machine_open(&m, &first, &where, queue, &err), &err);
-    wd_test_ok(wd_machine_begin(m, &err), &err);
+    const wd_stepper_teacher where = {residency, &all, devices.teacher, queue};
+    const wd_stepper_options first = wd_stepper_of_phase(options, &(wd_phase_begin){0}, 0);
+    wd_test_ok(wd_stepper_open(&m, &first, &where, queue, &err), &err);
+    wd_test_ok(wd_stepper_begin(m, &err), &err);
     int64_t allocs = 0;
     const int64_t acquires_before = acquires_seen;
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == 1 && options->phases.count) enter_second(m, options, step);
         if (step == 2) allocs = wd_alloc_count() + wd_device_alloc_count(device);
-        wd_test_ok(wd_machine_step(m, step, 1e-3, &err), &err);
-        if (step == 0) out->targets = wd_machine_targets(m);
-        while (wd_machine_results_pending(m) > (step + 1 < STEPS)) {
-            wd_step_result r = wd_machine_take_result(m);
+        wd_test_ok(wd_stepper_step(m, step, 1e-3, &err), &err);
+        if (step == 0) out->targets = wd_stepper_targets(m);
+        while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) {
+            wd_step_result r = wd_stepper_take_result(m);
             out->loss[r.step] = r.loss;
             out->norm[r.step] = r.grad_norm;
         }
@@ -112,14 +112,14 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
         if (plan.item[i].phase == WD_PLAN_TRAINING) out->planned += plan.item[i].bytes;
     out->measured = wd_device_bytes(device) + (size_t)(wd_memory_held() - host_before);
     out->acquires = acquires_seen - acquires_before;
-    out->count = 2 * wd_machine_params(m)->count;
+    out->count = 2 * wd_stepper_params(m)->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
-    size_t bytes = (size_t)wd_machine_params(m)->count * 4;
-    wd_queue_copy_and_wait(queue, out->weights, wd_machine_params(m)->buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy_and_wait(queue, out->weights + wd_machine_params(m)->count,
-                           wd_machine_params(m)->buffer[WD_PARAMS_EMA], bytes);
+    size_t bytes = (size_t)wd_stepper_params(m)->count * 4;
+    wd_queue_copy_and_wait(queue, out->weights, wd_stepper_params(m)->buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy_and_wait(queue, out->weights + wd_stepper_params(m)->count,
+                           wd_stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(queue);
-    wd_machine_close(m);
+    wd_stepper_close(m);
     wd_residency_close(residency);
     wd_queue_close(queue);
     assert_int_equal(wd_device_bytes(device), 0);
@@ -135,7 +135,7 @@ static void assert_same(const outcome *a, const outcome *b)
 }
 
 /* A run with `options` on that device is `whole`, bit for bit; it fetches weights more often. */
-static void check_one(const outcome *whole, const wd_machine_options *options, opener *open,
+static void check_one(const outcome *whole, const wd_stepper_options *options, opener *open,
                       int threads, bool fetches_more)
 {
     outcome other;
@@ -152,9 +152,9 @@ static const int64_t cuts[][2] = {{1, 1}, {4, 3}};
  * pairs; chords of pairs that are whole trajectories. */
 enum { LEARN_VELOCITIES, LEARN_CHORDS, LEARN_PAIRS, LEARN_WHOLE_PAIRS, KINDS };
 
-static wd_machine_options cut_options(int kind, int cut)
+static wd_stepper_options cut_options(int kind, int cut)
 {
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     options.student_dtype = kind == LEARN_VELOCITIES ? WD_F32 : WD_BF16;
     if (kind >= LEARN_PAIRS) pair_trajectories(&options);
     if (kind == LEARN_WHOLE_PAIRS) learn_chords(&options, 1);
@@ -174,7 +174,7 @@ static wd_machine_options cut_options(int kind, int cut)
 static const outcome *whole_of(int kind)
 {
     static outcome whole[KINDS];
-    const wd_machine_options options = cut_options(kind, -1);
+    const wd_stepper_options options = cut_options(kind, -1);
     if (!whole[kind].weights) run(&whole[kind], &options, wd_device_open_cpu, 2);
     return &whole[kind];
 }
@@ -183,7 +183,7 @@ static void window_and_threads_change_nothing(void **state)
 {
     (void)state;
     for (int kind = 0; kind < KINDS; kind++) {
-        wd_machine_options options = cut_options(kind, -1);
+        wd_stepper_options options = cut_options(kind, -1);
         const outcome *whole = whole_of(kind);
         for (int i = 0; i < STEPS; i++) assert_true(whole->loss[i] > 0 && whole->norm[i] > 0);
         check_one(whole, &options, wd_device_open_cpu, 1, false);
@@ -199,7 +199,7 @@ static void device_changes_nothing(void **state)
     (void)state;
     opener *const others[] = {open_sim, open_slow_sim};
     for (int kind = 0; kind < KINDS; kind++) {
-        wd_machine_options options = cut_options(kind, -1);
+        wd_stepper_options options = cut_options(kind, -1);
         const outcome *whole = whole_of(kind);
         for (int i = 0; i < 2; i++) check_one(whole, &options, others[i], 2, false);
         for (int cut = 0; cut < 2; cut++) {
@@ -217,7 +217,7 @@ static void only_the_device_touches_its_memory(void **state)
     (void)state;
     for (int kind = 0; kind < KINDS; kind++) {
         if (kind != LEARN_PAIRS && !getenv("WD_TEST_GUARDED")) continue;
-        const wd_machine_options options = cut_options(kind, -1);
+        const wd_stepper_options options = cut_options(kind, -1);
         check_one(whole_of(kind), &options, wd_device_open_guard, 2, false);
     }
 }
@@ -228,7 +228,7 @@ static void a_round_is_one_sweep(void **state)
     (void)state;
     wd_pipeline one = teacher;
     one.boundary_ratio = 0;
-    wd_machine_options options = options_of(&one);
+    wd_stepper_options options = options_of(&one);
     options.replay = 3; /* a ring of three rounds */
     outcome got;
     run(&got, &options, wd_device_open_cpu, 2);
@@ -244,25 +244,25 @@ static void a_round_is_one_sweep(void **state)
 static void targets_are_made_a_step_ahead(void **state)
 {
     (void)state;
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     options.batch = 2; /* four targets for two steps, of rounds that end after two and six */
     options.window = options.micro_batch = 1;
     outcome got;
     run(&got, &options, wd_device_open_cpu, 2);
-    const int64_t samples = 2 * wd_machine_step_samples(&options);
+    const int64_t samples = 2 * wd_stepper_step_samples(&options);
     assert_int_equal(got.targets, wd_stream_target_last(samples, options.reuse) + 1);
     wd_free(got.weights);
 }
 
-/* A machine on a processor that has all of the teacher. */
+/* A stepper on a processor that has all of the teacher. */
 typedef struct opened {
     wd_device *device;
     wd_queue *queue;
     wd_residency *residency;
-    wd_machine *m;
+    wd_stepper *m;
 } opened;
 
-static opened open_machine(const wd_machine_options *options)
+static opened open_machine(const wd_stepper_options *options)
 {
     wd_err err;
     opened o = {0};
@@ -274,14 +274,14 @@ static opened open_machine(const wd_machine_options *options)
     wd_test_ok(wd_residency_open_placed(&o.residency, &teacher, &all, options->teacher_dtype,
                                         &o.queue, o.queue, NULL, &err),
                &err);
-    const wd_machine_teacher where = {o.residency, &all, &o.queue, o.queue};
-    wd_test_ok(wd_machine_open(&o.m, options, &where, o.queue, &err), &err);
+    const wd_stepper_teacher where = {o.residency, &all, &o.queue, o.queue};
+    wd_test_ok(wd_stepper_open(&o.m, options, &where, o.queue, &err), &err);
     return o;
 }
 
 static void close_machine(opened *o)
 {
-    wd_machine_close(o->m);
+    wd_stepper_close(o->m);
     wd_residency_close(o->residency);
     wd_queue_close(o->queue);
     wd_device_close(o->device);
@@ -295,7 +295,7 @@ static void chords_lead_from_block_to_block(void **state)
     wd_err err;
     static float latents[CHORDS][COUNT], chord[CHORDS][COUNT];
     int compared = 0;
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     learn_chords(&options, 2);
     options.reuse = options.batch = options.accumulation = 1;
     const wd_trajectory_options *t = &options.trajectory;
@@ -333,15 +333,15 @@ static void a_damaged_round_is_refused(void **state)
     char path[WD_PATH_MAX];
     wd_checkpoint_tensors tensors;
     json_t *run;
-    const wd_machine_options options = options_of(&teacher);
+    const wd_stepper_options options = options_of(&teacher);
     opened o = open_machine(&options);
-    wd_test_ok(wd_machine_begin(o.m, &err), &err);
+    wd_test_ok(wd_stepper_begin(o.m, &err), &err);
     for (int64_t step = 0; step < SAVED; step++) {
         o.m->pauses = step + 1 == SAVED;
-        wd_test_ok(wd_machine_step(o.m, step, 1e-3, &err), &err);
-        wd_machine_take_result(o.m);
+        wd_test_ok(wd_stepper_step(o.m, step, 1e-3, &err), &err);
+        wd_stepper_take_result(o.m);
     }
-    wd_test_ok(wd_machine_save(o.m, &run, &tensors, &err), &err);
+    wd_test_ok(wd_stepper_save(o.m, &run, &tensors, &err), &err);
     json_t *stream = json_object_get(run, "stream");
     const json_int_t round = json_integer_value(json_object_get(stream, "round"));
     const json_int_t rounds[] = {round, 0, round - 1, round + 3, (json_int_t)1 << 40};
@@ -353,7 +353,7 @@ static void a_damaged_round_is_refused(void **state)
         wd_test_ok(wd_path_join(path, wd_test_folder(), "step-00000003", &err), &err);
         wd_test_ok(wd_checkpoint_open(&checkpoint, path, &err), &err);
         opened again = open_machine(&options);
-        const wd_status status = wd_machine_load(again.m, &checkpoint, &err);
+        const wd_status status = wd_stepper_load(again.m, &checkpoint, &err);
         assert_int_equal(status, i ? WD_BAD_FORMAT : WD_OK);
         if (i) assert_non_null(strstr(err.message, "it is damaged"));
         close_machine(&again);
@@ -366,7 +366,7 @@ static void a_damaged_round_is_refused(void **state)
 static void checkpointing_changes_nothing(void **state)
 {
     (void)state;
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     outcome plain, checkpointed;
     run(&plain, &options, wd_device_open_cpu, 2);
     options.checkpointing = true;
@@ -385,7 +385,7 @@ static void memory_is_planned_and_steady(void **state)
 {
     (void)state;
     for (int i = 0; i < 8; i++) {
-        wd_machine_options options = options_of(&teacher);
+        wd_stepper_options options = options_of(&teacher);
         options.student_dtype = i & 1 ? WD_BF16 : WD_F32;
         options.checkpointing = i & 2;
         options.teacher_dtype = i & 2 ? WD_F16 : WD_BF16;
@@ -410,7 +410,7 @@ static void one_rank_writes(void **state)
     wd_err err;
     wd_device *device;
     wd_queue *queue;
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
     const wd_devices devices = one_device(device, queue);
@@ -419,7 +419,7 @@ static void one_rank_writes(void **state)
         wd_memory_plan plan = {0};
         wd_comm comm = {.rank = r, .ranks = 2, .hosts = 1, .host_rank = r, .host_ranks = 2};
         options.comm = &comm;
-        wd_test_ok(wd_plan_machine(&plan, &options, &(wd_samples_options){0}, &devices, NULL, &err),
+        wd_test_ok(wd_plan_stepper(&plan, &options, &(wd_samples_options){0}, &devices, NULL, &err),
                    &err);
         for (int i = 0; i < plan.items; i++)
             if (plan.item[i].phase == WD_PLAN_SAVING) saving += plan.item[i].bytes;
@@ -443,7 +443,7 @@ static void near(const double a[STEPS], const double b[STEPS], double tolerance)
 static void padding_costs_nothing(void **state)
 {
     (void)state;
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     options.teacher_dtype = WD_F32;
     outcome trimmed, padded;
     run(&trimmed, &options, wd_device_open_cpu, 2);
@@ -461,7 +461,7 @@ static void padding_costs_nothing(void **state)
 static void seed_changes_the_run(void **state)
 {
     (void)state;
-    wd_machine_options options = options_of(&teacher);
+    wd_stepper_options options = options_of(&teacher);
     outcome a, b;
     run(&a, &options, wd_device_open_cpu, 2);
     options.trajectory.seed++;
@@ -478,19 +478,19 @@ static void how_far_ahead(void **state)
 {
     (void)state;
     wd_comm comm = {.ranks = 2, .hosts = 1, .host_ranks = 2};
-    wd_machine_options o = {.accumulation = 1};
-    assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 2);
+    wd_stepper_options o = {.accumulation = 1};
+    assert_true(wd_stepper_steps_ahead(&o, 1 << 20) == 2);
     o.accumulation = 16;
-    assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 1.25);
+    assert_true(wd_stepper_steps_ahead(&o, 1 << 20) == 1.25);
     o.accumulation = 4;
-    assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 2);
+    assert_true(wd_stepper_steps_ahead(&o, 1 << 20) == 2);
     o.comm = &comm;
-    assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 1);
+    assert_true(wd_stepper_steps_ahead(&o, 1 << 20) == 1);
     o.accumulation = 1;
-    assert_true(fabs(wd_machine_steps_ahead(&o, 1 << 20) - 2.0 / 3 / 4) < 1e-12);
+    assert_true(fabs(wd_stepper_steps_ahead(&o, 1 << 20) - 2.0 / 3 / 4) < 1e-12);
     o.accumulation = 4;
     o.deterministic_reduce = true;
-    assert_true(fabs(wd_machine_steps_ahead(&o, 1 << 20) - (3 + 2.0 / 3 / 4) / 4) < 1e-12);
+    assert_true(fabs(wd_stepper_steps_ahead(&o, 1 << 20) - (3 + 2.0 / 3 / 4) / 4) < 1e-12);
 }
 
 /* With WD_CPU_ISA: only what the instruction set could change. With WD_TEST_GUARDED: only what the

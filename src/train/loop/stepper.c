@@ -1,5 +1,5 @@
-/* The machine of a distillation: see train/loop/machine.h. */
-#include "train/loop/machine_impl.h"
+/* The stepper of a distillation: see train/loop/stepper.h. */
+#include "train/loop/stepper_impl.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,33 +11,33 @@
 
 enum { RESULTS_UNDER_WAY = 2, KEY_BYTES = 64 };
 
-int wd_machine_ranks(const wd_machine_options *o)
+int wd_stepper_ranks(const wd_stepper_options *o)
 {
     return o->comm ? o->comm->ranks : 1;
 }
 
-int64_t wd_machine_state_count(const wd_machine_options *o)
+int64_t wd_stepper_state_count(const wd_stepper_options *o)
 {
     return o->student.in_channels * o->latent_height * o->latent_width;
 }
 
-int64_t wd_machine_step_samples(const wd_machine_options *o)
+int64_t wd_stepper_step_samples(const wd_stepper_options *o)
 {
-    return o->batch * o->accumulation * wd_machine_ranks(o);
+    return o->batch * o->accumulation * wd_stepper_ranks(o);
 }
 
 /* Samples of this phase's steps; 0: nobody knows, or more than any run sees. */
-static int64_t samples_end(const wd_machine_options *o)
+static int64_t samples_end(const wd_stepper_options *o)
 {
-    const int64_t steps = o->steps - o->first_step, each = wd_machine_step_samples(o);
+    const int64_t steps = o->steps - o->first_step, each = wd_stepper_step_samples(o);
     return steps > 0 && steps <= WD_STREAM_SAMPLES_MAX / each ? steps * each : 0;
 }
 
-/* What the recipe's source is told of a machine with these options, but for the student. */
-static wd_source_options source_options(const wd_machine_options *o)
+/* What the recipe's source is told of a stepper with these options, but for the student. */
+static wd_source_options source_options(const wd_stepper_options *o)
 {
     const wd_batches_options batches = {.samples_max = o->batch,
-                                        .state_count = wd_machine_state_count(o),
+                                        .state_count = wd_stepper_state_count(o),
                                         .text_tokens = o->text_tokens,
                                         .text_dim = o->student.text_dim,
                                         .text_dtype = o->student_dtype,
@@ -47,7 +47,7 @@ static wd_source_options source_options(const wd_machine_options *o)
                                .batches = batches,
                                .reuse = o->reuse,
                                .replay = o->replay,
-                               .step_samples = wd_machine_step_samples(o),
+                               .step_samples = wd_stepper_step_samples(o),
                                .samples_end = samples_end(o),
                                .window = o->window,
                                .comm = o->comm,
@@ -58,13 +58,13 @@ static wd_source_options source_options(const wd_machine_options *o)
                                             .text_repeat = o->text_repeat}};
 }
 
-double wd_machine_step_targets(const wd_machine_options *o)
+double wd_stepper_step_targets(const wd_stepper_options *o)
 {
     const wd_source_options source = source_options(o);
     return o->recipe->source->step_targets(&source);
 }
 
-double wd_machine_step_bytes(const wd_machine_options *o)
+double wd_stepper_step_bytes(const wd_stepper_options *o)
 {
     const double text =
         (double)wd_dtype_size(o->student_dtype, o->text_tokens * o->student.text_dim);
@@ -76,19 +76,19 @@ double wd_machine_step_bytes(const wd_machine_options *o)
 }
 
 /* How many values the result of a step has. */
-static int64_t step_values(const wd_machine_options *o)
+static int64_t step_values(const wd_stepper_options *o)
 {
     return o->batch * o->accumulation + 1;
 }
 
-double wd_machine_back_bytes(const wd_machine_options *o)
+double wd_stepper_back_bytes(const wd_stepper_options *o)
 {
     return (double)step_values(o) * sizeof(float);
 }
 
-double wd_machine_steps_ahead(const wd_machine_options *o, int64_t weights)
+double wd_stepper_steps_ahead(const wd_stepper_options *o, int64_t weights)
 {
-    if (wd_machine_ranks(o) == 1)
+    if (wd_stepper_ranks(o) == 1)
         return 1 + fmin(1, WD_BATCHES_UNDER_WAY / (double)o->accumulation);
     if (o->accumulation > 1 && !o->deterministic_reduce) return 1;
     const double left =
@@ -96,7 +96,7 @@ double wd_machine_steps_ahead(const wd_machine_options *o, int64_t weights)
     return 1 - (1 - left) / (double)o->accumulation;
 }
 
-wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
+wd_sweep_options wd_stepper_sweep_options(const wd_stepper_options *o)
 {
     wd_sweep_options sweep =
         wd_sweep_options_for(o->teacher, wd_teacher_compute_dtype(o->teacher_dtype));
@@ -113,10 +113,10 @@ wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
     return sweep;
 }
 
-wd_status wd_machine_add_network(wd_machine *m, const wd_params_names *names,
+wd_status wd_stepper_add_network(wd_stepper *m, const wd_params_names *names,
                                  const wd_dit_config *config, wd_err *err)
 {
-    const wd_machine_options *o = &m->options;
+    const wd_stepper_options *o = &m->options;
     const wd_network_options options = {
         .names = names,
         .config = config,
@@ -143,10 +143,10 @@ wd_status wd_machine_add_network(wd_machine *m, const wd_params_names *names,
     return WD_OK;
 }
 
-static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd_err *err)
+static wd_status open_sweep(wd_stepper *m, const wd_stepper_teacher *teacher, wd_err *err)
 {
-    const wd_machine_options *o = &m->options;
-    wd_sweep_options sweep = wd_machine_sweep_options(o);
+    const wd_stepper_options *o = &m->options;
+    wd_sweep_options sweep = wd_stepper_sweep_options(o);
     if (!teacher || !teacher->residency) return WD_OK;
     if (teacher->placement) sweep.window_max = wd_placed_window(teacher->placement, o->window);
     const wd_source_options source = source_options(o);
@@ -155,15 +155,15 @@ static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd
     return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->queues, err);
 }
 
-float wd_machine_loss_factor(const wd_machine *m)
+float wd_stepper_loss_factor(const wd_stepper *m)
 {
-    return 1.0f / (float)wd_machine_step_samples(&m->options);
+    return 1.0f / (float)wd_stepper_step_samples(&m->options);
 }
 
 /* Opens the memory for a step's losses, of this rank and of all ranks. */
-static wd_status open_results(wd_machine *m, wd_err *err)
+static wd_status open_results(wd_stepper *m, wd_err *err)
 {
-    const wd_machine_options *o = &m->options;
+    const wd_stepper_options *o = &m->options;
     const size_t batch = (size_t)o->batch, rounds = (size_t)o->accumulation;
     wd_device *device = wd_queue_device(m->queue);
     WD_TRY(wd_device_alloc((void **)&m->loss, device, batch * sizeof(float), "batch", err));
@@ -173,22 +173,22 @@ static wd_status open_results(wd_machine *m, wd_err *err)
                     "losses", err);
 }
 
-/* Opens the source of the machine's phase; its networks and its sweep are open. */
-static wd_status open_source(wd_machine *m, wd_err *err)
+/* Opens the source of the stepper's phase; its networks and its sweep are open. */
+static wd_status open_source(wd_stepper *m, wd_err *err)
 {
     wd_source_options source = source_options(&m->options);
     source.rollouts.student = m->params[0];
     return m->options.recipe->source->open(&m->source, &source, m->sweep, m->home, m->queue, err);
 }
 
-wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
-                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err)
+wd_status wd_stepper_open(wd_stepper **out, const wd_stepper_options *options,
+                          const wd_stepper_teacher *teacher, wd_queue *queue, wd_err *err)
 {
     wd_status status;
-    wd_machine *m;
-    WD_TRY(wd_alloc((void **)&m, 1, sizeof *m, "a training machine", err));
-    *m = (wd_machine){
-        .options = *options, .queue = queue, .state_count = wd_machine_state_count(options)};
+    wd_stepper *m;
+    WD_TRY(wd_alloc((void **)&m, 1, sizeof *m, "a stepper", err));
+    *m = (wd_stepper){
+        .options = *options, .queue = queue, .state_count = wd_stepper_state_count(options)};
     m->home = teacher ? teacher->home : queue;
     WD_TRY_OUT(open_results(m, err));
     WD_TRY_OUT(options->recipe->open(m, err));
@@ -196,39 +196,39 @@ wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
     WD_TRY_OUT(open_source(m, err));
     *out = m;
 out:
-    if (status != WD_OK) wd_machine_close(m);
+    if (status != WD_OK) wd_stepper_close(m);
     return status;
 }
 
-wd_status wd_machine_begin(wd_machine *machine, wd_err *err)
+wd_status wd_stepper_begin(wd_stepper *stepper, wd_err *err)
 {
-    return machine->options.recipe->begin(machine, err);
+    return stepper->options.recipe->begin(stepper, err);
 }
 
-wd_params *wd_machine_params(const wd_machine *machine)
+wd_params *wd_stepper_params(const wd_stepper *stepper)
 {
-    return machine->params[0];
+    return stepper->params[0];
 }
 
-wd_sweep *wd_machine_sweep(const wd_machine *machine)
+wd_sweep *wd_stepper_sweep(const wd_stepper *stepper)
 {
-    return machine->sweep;
+    return stepper->sweep;
 }
 
-wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
+wd_status wd_stepper_check_stream(const wd_stepper_options *options, const json_t *saved,
                                   wd_err *err)
 {
     const wd_source_options source = source_options(options);
     return options->recipe->source->check_saved(&source, saved, err);
 }
 
-wd_status wd_machine_check_devices(const wd_machine *m, wd_err *err)
+wd_status wd_stepper_check_devices(const wd_stepper *m, wd_err *err)
 {
     WD_TRY(wd_device_fault(wd_queue_device(m->queue), err));
     return m->sweep ? wd_sweep_check_devices(m->sweep, err) : WD_OK;
 }
 
-void wd_machine_close(wd_machine *m)
+void wd_stepper_close(wd_stepper *m)
 {
     if (!m) return;
     wd_queue_wait(m->queue);
@@ -245,11 +245,11 @@ void wd_machine_close(wd_machine *m)
  *
  * After each micro-batch the source is asked for the targets of one of the next step, so that the
  * teacher has work while the student computes, and both have while gradients are exchanged. */
-static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
+static wd_status make_gradients(wd_stepper *m, int64_t first, wd_err *err)
 {
-    const wd_machine_options *o = &m->options;
-    const int64_t ranks = wd_machine_ranks(o), rank = o->comm ? o->comm->rank : 0;
-    const int64_t ahead = first + wd_machine_step_samples(o);
+    const wd_stepper_options *o = &m->options;
+    const int64_t ranks = wd_stepper_ranks(o), rank = o->comm ? o->comm->rank : 0;
+    const int64_t ahead = first + wd_stepper_step_samples(o);
     for (int64_t round = 0; round < o->accumulation; round++) {
         const int64_t sample = first + (round * ranks + rank) * o->batch;
         wd_batch batch;
@@ -265,9 +265,9 @@ static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_machine_step(wd_machine *m, int64_t step, double lr, wd_err *err)
+wd_status wd_stepper_step(wd_stepper *m, int64_t step, double lr, wd_err *err)
 {
-    const int64_t samples = wd_machine_step_samples(&m->options);
+    const int64_t samples = wd_stepper_step_samples(&m->options);
     const int64_t first = (step - m->options.first_step) * samples;
     WD_TRY(wd_source_prepare(m->source, first + samples, err));
     WD_TRY(wd_source_begin_step(m->source, step - m->options.first_step, m->progress, err));
@@ -279,16 +279,16 @@ wd_status wd_machine_step(wd_machine *m, int64_t step, double lr, wd_err *err)
     return WD_OK;
 }
 
-int wd_machine_results_pending(const wd_machine *machine)
+int wd_stepper_results_pending(const wd_stepper *stepper)
 {
-    return wd_readback_pending(machine->readback);
+    return wd_readback_pending(stepper->readback);
 }
 
 /* Adds the losses of all ranks, in the order of their samples. */
-static double sum_losses(wd_machine *m, const float *own)
+static double sum_losses(wd_stepper *m, const float *own)
 {
-    const wd_machine_options *o = &m->options;
-    const int64_t ranks = wd_machine_ranks(o), each = o->accumulation * o->batch;
+    const wd_stepper_options *o = &m->options;
+    const int64_t ranks = wd_stepper_ranks(o), each = o->accumulation * o->batch;
     double sum = 0;
     if (o->comm) {
         memcpy(m->losses + o->comm->rank * each, own, (size_t)each * sizeof *own);
@@ -301,21 +301,21 @@ static double sum_losses(wd_machine *m, const float *own)
     return sum;
 }
 
-wd_step_result wd_machine_take_result(wd_machine *machine)
+wd_step_result wd_stepper_take_result(wd_stepper *stepper)
 {
-    const wd_readback_values values = wd_readback_take(machine->readback);
+    const wd_readback_values values = wd_readback_take(stepper->readback);
     return (wd_step_result){.step = values.tag,
-                            .loss = sum_losses(machine, values.value) /
-                                    (double)wd_machine_step_samples(&machine->options),
+                            .loss = sum_losses(stepper, values.value) /
+                                    (double)wd_stepper_step_samples(&stepper->options),
                             .grad_norm = values.value[values.count - 1]};
 }
 
 /* ---- phases: see train/loop/phases.h ---- */
 
-wd_machine_options wd_machine_of_phase(const wd_machine_options *run, const wd_phase_begin *begin,
+wd_stepper_options wd_stepper_of_phase(const wd_stepper_options *run, const wd_phase_begin *begin,
                                        int64_t last)
 {
-    wd_machine_options o = *run;
+    wd_stepper_options o = *run;
     const wd_phase *phase = &run->phases.phase[begin->phase];
     o.phase = begin->phase;
     o.first_step = begin->step;
@@ -328,18 +328,18 @@ wd_machine_options wd_machine_of_phase(const wd_machine_options *run, const wd_p
     return o;
 }
 
-wd_machine_options wd_machine_in_phase_of_most_targets(const wd_machine_options *run)
+wd_stepper_options wd_stepper_in_phase_of_most_targets(const wd_stepper_options *run)
 {
-    wd_machine_options busiest = wd_machine_of_phase(run, &(wd_phase_begin){0}, run->steps);
+    wd_stepper_options busiest = wd_stepper_of_phase(run, &(wd_phase_begin){0}, run->steps);
     for (int p = 1; p < run->phases.count; p++) {
-        const wd_machine_options o =
-            wd_machine_of_phase(run, &(wd_phase_begin){.phase = p}, run->steps);
-        if (wd_machine_step_targets(&o) >= wd_machine_step_targets(&busiest)) busiest = o;
+        const wd_stepper_options o =
+            wd_stepper_of_phase(run, &(wd_phase_begin){.phase = p}, run->steps);
+        if (wd_stepper_step_targets(&o) >= wd_stepper_step_targets(&busiest)) busiest = o;
     }
     return busiest;
 }
 
-wd_status wd_machine_enter_phase(wd_machine *m, const wd_machine_options *phase, wd_err *err)
+wd_status wd_stepper_enter_phase(wd_stepper *m, const wd_stepper_options *phase, wd_err *err)
 {
     wd_source_close(m->source);
     m->source = NULL;
@@ -349,29 +349,29 @@ wd_status wd_machine_enter_phase(wd_machine *m, const wd_machine_options *phase,
 }
 
 /* Returns how many targets the steps [first, end) of a phase need. */
-static int64_t targets_of(const wd_machine_options *o, int64_t first, int64_t end)
+static int64_t targets_of(const wd_stepper_options *o, int64_t first, int64_t end)
 {
     const wd_source_options source = source_options(o);
-    return o->recipe->source->targets(&source, (end - first) * wd_machine_step_samples(o));
+    return o->recipe->source->targets(&source, (end - first) * wd_stepper_step_samples(o));
 }
 
 /* Returns how many targets the phase before this one needed. That phase is the run's first, since a
  * run has at most two. */
-static int64_t targets_before(const wd_machine_options *o)
+static int64_t targets_before(const wd_stepper_options *o)
 {
     if (!o->phase) return 0;
-    const wd_machine_options first = wd_machine_of_phase(o, &(wd_phase_begin){0}, o->first_step);
+    const wd_stepper_options first = wd_stepper_of_phase(o, &(wd_phase_begin){0}, o->first_step);
     return targets_of(&first, 0, o->first_step);
 }
 
-int64_t wd_machine_targets_until(const wd_machine_options *o, int64_t step)
+int64_t wd_stepper_targets_until(const wd_stepper_options *o, int64_t step)
 {
     return targets_before(o) + targets_of(o, o->first_step, step);
 }
 
-int64_t wd_machine_targets(const wd_machine *machine)
+int64_t wd_stepper_targets(const wd_stepper *stepper)
 {
-    return targets_before(&machine->options) + machine->source->targets;
+    return targets_before(&stepper->options) + stepper->source->targets;
 }
 
 /* ---- checkpoints: the networks' tensors and the source's, the source's state, and how many steps
@@ -384,21 +384,21 @@ static const char *steps_key(char out[KEY_BYTES], const wd_params *params)
     return out;
 }
 
-void wd_machine_list_networks(wd_machine *m, wd_checkpoint_tensors *out)
+void wd_stepper_list_networks(wd_stepper *m, wd_checkpoint_tensors *out)
 {
     *out = (wd_checkpoint_tensors){.params = m->saved, .networks = m->networks};
     for (int k = 0; k < m->networks; k++) m->saved[k] = m->params[k];
     if (m->source->snapshot) m->saved[out->networks++] = m->source->snapshot;
 }
 
-static wd_status list_tensors(wd_machine *m, json_t **stream, wd_checkpoint_tensors *tensors,
+static wd_status list_tensors(wd_stepper *m, json_t **stream, wd_checkpoint_tensors *tensors,
                               wd_err *err)
 {
-    wd_machine_list_networks(m, tensors);
+    wd_stepper_list_networks(m, tensors);
     return wd_source_save(m->source, stream, &tensors->other, &tensors->others, err);
 }
 
-wd_status wd_machine_save(wd_machine *m, json_t **run, wd_checkpoint_tensors *tensors, wd_err *err)
+wd_status wd_stepper_save(wd_stepper *m, json_t **run, wd_checkpoint_tensors *tensors, wd_err *err)
 {
     char key[KEY_BYTES];
     json_t *stream;
@@ -419,18 +419,18 @@ wd_status wd_machine_save(wd_machine *m, json_t **run, wd_checkpoint_tensors *te
 }
 
 /* *out = the steps of this phase that the checkpoint's run has made. */
-static wd_status read_phase_steps(int64_t *out, const wd_machine_options *o,
+static wd_status read_phase_steps(int64_t *out, const wd_stepper_options *o,
                                   const wd_checkpoint *checkpoint, wd_err *err)
 {
     *out = checkpoint->step - o->first_step;
-    if (*out >= 0 && *out < WD_STREAM_SAMPLES_MAX / wd_machine_step_samples(o)) return WD_OK;
+    if (*out >= 0 && *out < WD_STREAM_SAMPLES_MAX / wd_stepper_step_samples(o)) return WD_OK;
     return wd_fail(err, WD_BAD_FORMAT,
                    "%s: expected the step at which its phase began, found %" PRId64
                    ", for a checkpoint of step %" PRId64 ": it is damaged, resume another one",
                    checkpoint->path, o->first_step, checkpoint->step);
 }
 
-static wd_status restore_source(wd_machine *m, const wd_checkpoint *checkpoint, wd_err *err)
+static wd_status restore_source(wd_stepper *m, const wd_checkpoint *checkpoint, wd_err *err)
 {
     int64_t steps;
     WD_TRY(read_phase_steps(&steps, &m->options, checkpoint, err));
@@ -439,7 +439,7 @@ static wd_status restore_source(wd_machine *m, const wd_checkpoint *checkpoint, 
     return status == WD_OK ? status : wd_fail_in(err, "%s", checkpoint->path);
 }
 
-wd_status wd_machine_load(wd_machine *m, const wd_checkpoint *checkpoint, wd_err *err)
+wd_status wd_stepper_load(wd_stepper *m, const wd_checkpoint *checkpoint, wd_err *err)
 {
     char key[KEY_BYTES];
     const wd_json_reader r = {.object = checkpoint->run, .where = checkpoint->path};
@@ -458,11 +458,11 @@ wd_status wd_machine_load(wd_machine *m, const wd_checkpoint *checkpoint, wd_err
     return WD_OK;
 }
 
-/* What wd_machine_check_finite looks at, in this order. */
+/* What wd_stepper_check_finite looks at, in this order. */
 static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_SLOW,
                                         WD_PARAMS_EMA};
 
-static wd_status check_network(const wd_machine *m, int network, wd_err *err)
+static wd_status check_network(const wd_stepper *m, int network, wd_err *err)
 {
     const wd_params *params = m->params[network];
     const wd_optimizer *optimizer = wd_network_optimizer(m->network[network]);
@@ -478,7 +478,7 @@ static wd_status check_network(const wd_machine *m, int network, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_machine_check_finite(const wd_machine *m, wd_err *err)
+wd_status wd_stepper_check_finite(const wd_stepper *m, wd_err *err)
 {
     for (int k = 0; k < m->networks; k++) WD_TRY(check_network(m, k, err));
     return wd_source_check_finite(m->source, wd_network_optimizer(m->network[0]), err);
