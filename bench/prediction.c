@@ -227,7 +227,7 @@ static wd_status time_steps(double *step_seconds, wd_stepper *m, const wd_steppe
     double begun = 0;
     WD_TRY(wd_stepper_begin(m, err));
     for (int64_t step = 0; step <= end; step++) { /* further steps run at both ends */
-        WD_TRY(wd_stepper_step(m, step, 1e-4, err));
+        WD_TRY(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-4}, err));
         while (wd_stepper_results_pending(m) > (step < end)) {
             const int64_t done = wd_stepper_take_result(m).step;
             if (done == first) begun = wd_clock_s();

@@ -241,7 +241,7 @@ wd_status wd_train_agree(const wd_train_setup *setup, wd_err *err)
     add_teacher(a, setup);
     WD_TRY_OUT(add_run(a, setup, err));
     WD_TRY_OUT(add_checkpoint(a, setup->resume, err));
-    status = wd_agreement_check(a, setup->trainer.stepper.comm, err);
+    status = wd_agreement_check(a, setup->comm, err);
 out:
     wd_free(a);
     return status;
@@ -255,7 +255,7 @@ wd_status wd_train_agree_on_plan(const wd_train_plan *plan, const wd_train_setup
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
     add_cluster(a, &plan->input.cluster);
     add_plan(a, &plan->chosen);
-    const wd_status status = wd_agreement_check(a, setup->trainer.stepper.comm, err);
+    const wd_status status = wd_agreement_check(a, setup->comm, err);
     wd_free(a);
     return status;
 }

@@ -98,7 +98,7 @@ static void *agree(void *context)
     wd_train_setup *setup = malloc(sizeof *setup);
     *setup = *k->setup;
     wd_trainer_options *t = &setup->trainer;
-    t->stepper.comm = k->comm;
+    setup->comm = t->stepper.comm = k->comm;
     t->stepper.teacher = &setup->teacher;
     t->teacher_key = setup->teacher_key;
     t->text_encoder_key = setup->text_encoder_key;

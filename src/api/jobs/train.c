@@ -220,7 +220,7 @@ static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
 static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s, wd_err *err)
 {
     const bool is_due = s->options.export_to && !r->untouched && !r->interrupted;
-    if (!is_due || s->trainer.stepper.comm->rank) return WD_OK;
+    if (!is_due || s->comm->rank) return WD_OK;
     const wd_status status = wd_student_write_forms(r->folder, &s->forms, &r->export, err);
     if (status != WD_OK)
         wd_fail_in(err,
@@ -253,7 +253,7 @@ static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_t
     wd_err why = {0};
     const wd_status opened = wd_residency_open_placed(&residency, &s->teacher, placement,
                                                       s->trainer.stepper.teacher_dtype, d->teacher,
-                                                      d->host, s->trainer.stepper.comm, &why);
+                                                      d->host, s->comm, &why);
     if (opened == WD_INTERRUPTED) return end_untouched(out, s, err);
     if (opened != WD_OK && err) *err = why;
     if (opened != WD_OK) return opened;
@@ -296,7 +296,7 @@ static wd_status agree_on_stop(wd_comm *comm, wd_status own, wd_err *err)
  * folder. */
 static wd_status make_overlay(wd_train_setup *s, wd_err *err)
 {
-    wd_comm *comm = s->trainer.stepper.comm;
+    wd_comm *comm = s->comm;
     const bool quantises = s->teacher.overlay.quantised != WD_F32;
     if (!s->teacher.lora[0] && !s->teacher.lora[1] && !quantises) return WD_OK;
     wd_status made = WD_OK;
@@ -354,14 +354,12 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     wd_status status;
     planned *p = NULL;
     wd_host_meter *meter = NULL;
-    if (s->options.profile_memory)
-        WD_TRY_OUT(wd_host_meter_open(&meter, s->trainer.stepper.comm->host_ranks, err));
+    if (s->options.profile_memory) WD_TRY_OUT(wd_host_meter_open(&meter, s->comm->host_ranks, err));
     WD_TRY_OUT(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
     WD_TRY_OUT(wd_teacher_map_open(&p->map, s, devices, err));
     WD_TRY_OUT(make_plan(&p->memory, &p->where, s, devices, &p->map, err));
     WD_TRY_OUT(check_disk(&p->where, s, err));
-    if (s->trainer.stepper.comm->rank == 0)
-        WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));
+    if (s->comm->rank == 0) WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));
     s->trainer.ready_output = ready_output;
     s->trainer.output_context = &(output_files){s, &p->memory, &p->where};
     wd_memory_witness_begin(witness);
@@ -373,8 +371,8 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
         const size_t peak = wd_host_meter_peak(meter), before = s->bytes_before;
         const size_t most = peak > before ? peak - before : 0;
         wd_memory_report_measured(&p->memory, devices, most);
-        WD_TRY_OUT(wd_memory_report_ranks(s->trainer.stepper.comm, &p->memory, devices, most, err));
-        status = traffic_report(s->trainer.stepper.comm, err);
+        WD_TRY_OUT(wd_memory_report_ranks(s->comm, &p->memory, devices, most, err));
+        status = traffic_report(s->comm, err);
     }
 out:
     wd_host_meter_close(meter);

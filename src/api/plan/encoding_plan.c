@@ -42,7 +42,7 @@ static void gather(void *comm, void *data, const size_t *at)
  * folder, other machines may have another one. */
 static wd_status share_text(wd_train_setup *s, wd_err *err)
 {
-    wd_comm *comm = s->trainer.stepper.comm;
+    wd_comm *comm = s->comm;
     if (!comm || comm->ranks == 1 || !comm->vtable)
         return WD_OK; /* the ranks of a plan do not run */
     const wd_text_share share = {.part = comm->rank,
@@ -177,8 +177,7 @@ static wd_status choose_device(int *out, char why[WHY], const wd_train_setup *s,
     if (begun && !kernels_of(d, 0)) begun = false; /* the first device has a processor's bits */
     if (begun) snprintf(mine.why_not, WHY, "the run was begun so");
     const int ranks = wd_train_has_others(s) ? wd_train_ranks(s) : 1;
-    if (ranks > 1)
-        WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->trainer.stepper.comm, err));
+    if (ranks > 1) WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->comm, err));
     compare_offers(why, all, ranks);
     if (all != &mine) wd_free(all);
     *out = *why ? d->processor : 0;

@@ -217,7 +217,7 @@ void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setu
 {
     char text[160];
     const wd_devices *devices = plan->devices;
-    const wd_comm *comm = setup->trainer.stepper.comm;
+    const wd_comm *comm = setup->comm;
     wd_log(WD_LOG_ERROR, "out of memory, though the plan fits: %s", error->message);
     for (int d = 0; d < devices->count && (!comm || comm->ranks == 1); d++)
         wd_log(WD_LOG_ERROR, "[Rank 0, %s] %s", devices->name[d],

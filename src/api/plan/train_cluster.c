@@ -12,13 +12,13 @@ enum { PROGRAM_SLACK = 1 << 20 };
 
 int wd_train_ranks(const wd_train_setup *setup)
 {
-    const wd_comm *comm = setup->trainer.stepper.comm;
+    const wd_comm *comm = setup->comm;
     return comm ? comm->ranks : 1;
 }
 
 bool wd_train_has_others(const wd_train_setup *setup)
 {
-    return wd_train_ranks(setup) > 1 && setup->trainer.stepper.comm->vtable;
+    return wd_train_ranks(setup) > 1 && setup->comm->vtable;
 }
 
 wd_status wd_train_gather(void **all, const void *mine, size_t bytes, wd_comm *comm, wd_err *err)
@@ -80,7 +80,7 @@ static wd_status measure_memory(memory *out, const wd_train_plan *p, const wd_tr
                                 wd_err *err)
 {
     const char *given = s->options.host_memory;
-    const wd_comm *comm = s->trainer.stepper.comm;
+    const wd_comm *comm = s->comm;
     const size_t now = wd_host_memory_own();
     *out = (memory){.host = comm ? comm->host : 0,
                     .budget = SIZE_MAX,
@@ -100,8 +100,7 @@ static wd_status agree_on_memory(wd_train_plan *p, const wd_train_setup *s, wd_e
     wd_cluster *cluster = &p->input.cluster;
     const int ranks = wd_train_has_others(s) ? wd_train_ranks(s) : 1;
     WD_TRY(measure_memory(&mine, p, s, err));
-    if (ranks > 1)
-        WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->trainer.stepper.comm, err));
+    if (ranks > 1) WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->comm, err));
     cluster->host_bytes = SIZE_MAX;
     for (int r = 0; r < ranks; r++) {
         lower_to(&cluster->host_bytes, host_budget(all, ranks, all[r].host));
@@ -185,7 +184,7 @@ wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
 {
     const wd_devices *d = p->devices;
     wd_cluster *cluster = &p->input.cluster;
-    const wd_comm *comm = s->trainer.stepper.comm;
+    const wd_comm *comm = s->comm;
     cluster->ranks = wd_train_ranks(s);
     cluster->hosts = comm ? comm->hosts : 1;
     cluster->devices = d->count;
@@ -223,7 +222,7 @@ static wd_status most_of_ranks(size_t *bytes, const wd_train_setup *s, wd_err *e
 {
     size_t *all;
     if (!wd_train_has_others(s)) return WD_OK;
-    WD_TRY(wd_train_gather((void **)&all, bytes, sizeof *bytes, s->trainer.stepper.comm, err));
+    WD_TRY(wd_train_gather((void **)&all, bytes, sizeof *bytes, s->comm, err));
     for (int r = 0; r < wd_train_ranks(s); r++)
         if (all[r] > *bytes) *bytes = all[r];
     wd_free(all);

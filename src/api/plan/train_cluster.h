@@ -7,7 +7,7 @@
 
 #include "api/plan/train_plan.h"
 
-/* The number of ranks of a run, from setup->trainer.stepper.comm; NULL: one. A communicator without
+/* The number of ranks of a run, from setup->comm; NULL: one. A communicator without
  * a vtable only describes ranks that do not run. */
 int wd_train_ranks(const wd_train_setup *setup);
 

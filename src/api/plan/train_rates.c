@@ -20,7 +20,7 @@ static const double UNMEASURED_PER_S = 1e9;
 
 static int host_ranks(const wd_train_setup *s)
 {
-    const wd_comm *comm = s->trainer.stepper.comm;
+    const wd_comm *comm = s->comm;
     return comm ? comm->host_ranks : 1;
 }
 
@@ -240,5 +240,5 @@ wd_status wd_train_cluster_rates(wd_train_plan *p, const wd_train_setup *s,
     const wd_status status = own_rates(&g, like, err);
     wd_rate_cache_close(&g.cache);
     if (status != WD_OK || like || !wd_train_has_others(s)) return status;
-    return agree_on_rates(p, s->trainer.stepper.comm, err);
+    return agree_on_rates(p, s->comm, err);
 }

@@ -230,7 +230,7 @@ static wd_status train(trained *out, wd_stepper *m, wd_devices *d, wd_err *err)
 {
     WD_TRY(wd_stepper_begin(m, err));
     for (int64_t step = 0; step < STEPS; step++) {
-        WD_TRY(wd_stepper_step(m, step, 1e-3, err));
+        WD_TRY(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3}, err));
         while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) wd_stepper_take_result(m);
     }
     out->count = wd_stepper_params(m)->count;

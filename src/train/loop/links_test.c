@@ -134,8 +134,9 @@ static void *run_rank(void *rank)
     wd_comm_barrier(comm);
     open_machine(&r, &o, p->placement);
     for (int64_t step = 0; step < o.steps; step++) {
-        r.stepper->pauses = step + 1 == o.steps; /* no target is made that no step needs */
-        HARNESS_OK(wd_stepper_step(r.stepper, step, 1e-3, err));
+        const bool pauses = step + 1 == o.steps; /* no target is made that no step needs */
+        HARNESS_OK(wd_stepper_step(r.stepper,
+                                   &(wd_step){.number = step, .lr = 1e-3, .pauses = pauses}, err));
         while (wd_stepper_results_pending(r.stepper) > (step + 1 < o.steps))
             wd_stepper_take_result(r.stepper);
     }

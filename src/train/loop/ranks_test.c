@@ -95,7 +95,7 @@ static void *run_part(void *context)
     const int64_t sent = comm->sent[WD_LANE_GRADIENTS];
     int64_t held = 0, allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
-        HARNESS_OK(wd_stepper_step(m, step, 1e-3, err));
+        HARNESS_OK(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3}, err));
         take_results(&p->out, m, 1);
         if (step) HARNESS_CHECK(held == wd_memory_held());
         if (step) HARNESS_CHECK(allocs == device_allocations(&r));

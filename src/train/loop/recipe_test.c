@@ -137,8 +137,9 @@ static void *run_part(void *context)
     wd_stepper *m = r.stepper;
     if (p->first) load(m);
     for (int64_t step = p->first; step < p->last; step++) {
-        m->pauses = step + 1 == p->last;
-        HARNESS_OK(wd_stepper_step(m, step, 1e-3, err));
+        const bool pauses = step + 1 == p->last;
+        HARNESS_OK(
+            wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3, .pauses = pauses}, err));
         while (wd_stepper_results_pending(m) > (step + 1 < p->last))
             p->loss = wd_stepper_take_result(m).loss;
     }

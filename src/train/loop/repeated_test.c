@@ -100,7 +100,9 @@ static void run_steps(const wd_stepper_options *o, wd_device *device)
         seen.step = step;
         seen.launches[step] = 0;
         /* a rate that changes, as by a schedule */
-        wd_test_ok(wd_stepper_step(m, step, 1e-3 / (double)(step + 1), &err), &err);
+        wd_test_ok(
+            wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3 / (double)(step + 1)}, &err),
+            &err);
         seen.step = -1;
         while (wd_stepper_results_pending(m) > 1) wd_stepper_take_result(m);
     }

@@ -205,6 +205,21 @@ wd_status wd_stepper_begin(wd_stepper *stepper, wd_err *err)
     return stepper->options.recipe->begin(stepper, err);
 }
 
+const wd_stepper_options *wd_stepper_options_of(const wd_stepper *m)
+{
+    return &m->options;
+}
+
+wd_queue *wd_stepper_queue(const wd_stepper *m)
+{
+    return m->queue;
+}
+
+wd_network *wd_stepper_student(const wd_stepper *m)
+{
+    return m->network[0];
+}
+
 wd_params *wd_stepper_params(const wd_stepper *stepper)
 {
     return stepper->params[0];
@@ -245,7 +260,7 @@ void wd_stepper_close(wd_stepper *m)
  *
  * After each micro-batch the source is asked for the targets of one of the next step, so that the
  * teacher has work while the student computes, and both have while gradients are exchanged. */
-static wd_status make_gradients(wd_stepper *m, int64_t first, wd_err *err)
+static wd_status make_gradients(wd_stepper *m, int64_t first, bool pauses, wd_err *err)
 {
     const wd_stepper_options *o = &m->options;
     const int64_t ranks = wd_stepper_ranks(o), rank = o->comm ? o->comm->rank : 0;
@@ -258,24 +273,24 @@ static wd_status make_gradients(wd_stepper *m, int64_t first, wd_err *err)
         wd_source_fill(m->source, &batch, sample, o->batch);
         o->recipe->train(m, &batch);
         wd_readback_gather(m->readback, m->loss, o->batch, m->queue);
-        if (!m->pauses)
+        if (!pauses)
             WD_TRY(wd_source_prepare(m->source, ahead + (round + 1) * ranks * o->batch, err));
         for (int k = 0; k < m->networks; k++) wd_network_end_round(m->network[k]);
     }
     return WD_OK;
 }
 
-wd_status wd_stepper_step(wd_stepper *m, int64_t step, double lr, wd_err *err)
+wd_status wd_stepper_step(wd_stepper *m, const wd_step *step, wd_err *err)
 {
     const int64_t samples = wd_stepper_step_samples(&m->options);
-    const int64_t first = (step - m->options.first_step) * samples;
+    const int64_t of_phase = step->number - m->options.first_step, first = of_phase * samples;
     WD_TRY(wd_source_prepare(m->source, first + samples, err));
-    WD_TRY(wd_source_begin_step(m->source, step - m->options.first_step, m->progress, err));
-    WD_TRY(make_gradients(m, first, err));
-    for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], lr, m->progress);
+    WD_TRY(wd_source_begin_step(m->source, of_phase, step->progress, err));
+    WD_TRY(make_gradients(m, first, step->pauses, err));
+    for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], step->lr, step->progress);
     wd_readback_gather(m->readback, wd_optimizer_norm(wd_network_optimizer(m->network[0])), 1,
                        m->queue);
-    wd_readback_commit(m->readback, step, m->queue);
+    wd_readback_commit(m->readback, step->number, m->queue);
     return WD_OK;
 }
 

@@ -87,9 +87,14 @@ wd_status wd_stepper_enter_phase(wd_stepper *stepper, const wd_stepper_options *
  * this rank, and they are not whole; other ranks may not know of it. */
 wd_status wd_stepper_begin(wd_stepper *stepper, wd_err *err);
 
-/* The student's parameters, the teacher's sweep (NULL: there is no teacher), and the number of
+/* Its options, in the phase under way, and the queue on which networks train. */
+const wd_stepper_options *wd_stepper_options_of(const wd_stepper *stepper);
+wd_queue *wd_stepper_queue(const wd_stepper *stepper);
+
+/* The student, its parameters, the teacher's sweep (NULL: there is no teacher), and the number of
  * targets that were made so far; earlier phases count those that their samples needed, and none
  * that were made ahead. */
+wd_network *wd_stepper_student(const wd_stepper *stepper);
 wd_params *wd_stepper_params(const wd_stepper *stepper);
 wd_sweep *wd_stepper_sweep(const wd_stepper *stepper);
 int64_t wd_stepper_targets(const wd_stepper *stepper);
@@ -132,10 +137,18 @@ double wd_stepper_steps_ahead(const wd_stepper_options *options, int64_t weights
 /* The options of the sweeps that a stepper with these options runs. */
 wd_sweep_options wd_stepper_sweep_options(const wd_stepper_options *options);
 
-/* Optimiser step number `step` (from 0) with learning rate `lr`: makes the targets it needs, runs
- * its micro-batches in order, updates the weights. All ranks. Its result is there a step later:
- * wd_stepper_take_result. */
-wd_status wd_stepper_step(wd_stepper *stepper, int64_t step, double lr, wd_err *err);
+/* What a step depends on beside the stepper's options. The same on all ranks. */
+typedef struct wd_step {
+    int64_t number;  /* of the run, from 0 */
+    double lr;       /* learning rate */
+    double progress; /* share of the phase that is over */
+    bool pauses; /* a checkpoint or the end follows: no targets of later steps are made, so that the
+                  * checkpoint is the same for any number of ranks */
+} wd_step;
+
+/* One optimiser step: makes the targets it needs, runs its micro-batches in order, updates the
+ * weights. All ranks. Its result is there a step later: wd_stepper_take_result. */
+wd_status wd_stepper_step(wd_stepper *stepper, const wd_step *step, wd_err *err);
 
 /* Returns WD_DEVICE_FAULT where a device that the stepper computes on has failed, whose results are
  * then wrong. Called once per step, when the step's result has arrived. */

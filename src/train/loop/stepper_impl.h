@@ -1,4 +1,5 @@
-/* The stepper's own fields, for its files, for recipes and for the trainer. */
+/* The stepper's own fields, for its recipes, which are part of it, and for its memory plan. The
+ * trainer and the samples use train/loop/stepper.h alone. */
 #ifndef WD_TRAIN_LOOP_STEPPER_IMPL_H
 #define WD_TRAIN_LOOP_STEPPER_IMPL_H
 
@@ -17,13 +18,10 @@ struct wd_stepper {
     wd_params *params[WD_NETWORKS_MAX];   /* of each network */
     int networks;
     wd_params *saved[WD_NETWORKS_MAX + 1]; /* of each network, and the source's snapshot */
-    double progress; /* share of the phase that is over, set before each step */
     wd_readback *readback;
     float *loss;         /* [batch] device: of a micro-batch's samples */
     float *losses;       /* [ranks, accumulation, batch] host: of a result; NULL without ranks */
     int64_t state_count; /* elements of one state's latents */
-    bool pauses; /* set before a step that a checkpoint or the end follows: no targets of later
-                  * steps are made, so that the checkpoint is the same for any number of ranks */
 };
 
 /* Opens a network of this configuration, and adds it to the stepper. */

@@ -99,7 +99,7 @@ static void run(outcome *out, const wd_stepper_options *options, opener *open, i
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == 1 && options->phases.count) enter_second(m, options, step);
         if (step == 2) allocs = wd_alloc_count() + wd_device_alloc_count(device);
-        wd_test_ok(wd_stepper_step(m, step, 1e-3, &err), &err);
+        wd_test_ok(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3}, &err), &err);
         if (step == 0) out->targets = wd_stepper_targets(m);
         while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) {
             wd_step_result r = wd_stepper_take_result(m);
@@ -337,8 +337,10 @@ static void a_damaged_round_is_refused(void **state)
     opened o = open_machine(&options);
     wd_test_ok(wd_stepper_begin(o.m, &err), &err);
     for (int64_t step = 0; step < SAVED; step++) {
-        o.m->pauses = step + 1 == SAVED;
-        wd_test_ok(wd_stepper_step(o.m, step, 1e-3, &err), &err);
+        const bool pauses = step + 1 == SAVED;
+        wd_test_ok(
+            wd_stepper_step(o.m, &(wd_step){.number = step, .lr = 1e-3, .pauses = pauses}, &err),
+            &err);
         wd_stepper_take_result(o.m);
     }
     wd_test_ok(wd_stepper_save(o.m, &run, &tensors, &err), &err);

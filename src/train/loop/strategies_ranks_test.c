@@ -103,7 +103,7 @@ static void run_steps(part *p, rank_machine *r)
 {
     int64_t allocs = 0, held = 0;
     for (int64_t step = 0; step < STEPS; step++) {
-        HARNESS_OK(wd_stepper_step(r->stepper, step, 1e-3, err));
+        HARNESS_OK(wd_stepper_step(r->stepper, &(wd_step){.number = step, .lr = 1e-3}, err));
         take_results(p, r->stepper, 1);
         if (step < STEADY) continue;
         if (step > STEADY)

@@ -154,7 +154,7 @@ static void run(outcome *out, const wd_stepper_options *options, const char *lis
     int64_t allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == STEPS / 2) allocs = allocations(&r.devices);
-        wd_test_ok(wd_stepper_step(m, step, 1e-3, &err), &err);
+        wd_test_ok(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3}, &err), &err);
         while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) {
             wd_step_result result = wd_stepper_take_result(m);
             out->loss[result.step] = result.loss;

@@ -169,8 +169,8 @@ static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tenso
 {
     wd_err why = {0};
     wd_file_space_watch();
-    const wd_status status =
-        wd_checkpoint_write(t->checkpoints, t->step, tensors, run, t->stepper->queue, &why);
+    const wd_status status = wd_checkpoint_write(t->checkpoints, t->step, tensors, run,
+                                                 wd_stepper_queue(t->stepper), &why);
     *lacks = status == WD_IO && wd_file_space_lacked();
     if (*lacks)
         say_unsaved(t, &why);
@@ -199,8 +199,9 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
     if (wd_trainer_writes(t))
         WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
     else
-        wd_checkpoint_assist(&tensors, t->stepper->queue);
-    wd_queue_wait(t->stepper->queue); /* what others wait for is done before this rank waits */
+        wd_checkpoint_assist(&tensors, wd_stepper_queue(t->stepper));
+    wd_queue_wait(
+        wd_stepper_queue(t->stepper)); /* what others wait for is done before this rank waits */
     if (!hear_of_space(t, lacks_space)) t->saved_step = t->step;
 out:
     json_decref(run);
@@ -266,9 +267,10 @@ static wd_status check_start(const wd_trainer *t, wd_err *err)
 {
     const wd_stepper *m = t->stepper;
     const wd_params *params = wd_stepper_params(m);
-    const wd_pipeline *first = wd_stepper_first(&m->options);
-    if (wd_optimizer_finds_finite(wd_network_optimizer(m->network[0]), params->buffer[WD_PARAMS_P],
-                                  wd_params_elements(params, WD_PARAMS_P), m->queue))
+    const wd_pipeline *first = wd_stepper_first(wd_stepper_options_of(m));
+    if (wd_optimizer_finds_finite(wd_network_optimizer(wd_stepper_student(m)),
+                                  params->buffer[WD_PARAMS_P],
+                                  wd_params_elements(params, WD_PARAMS_P), wd_stepper_queue(m)))
         return WD_OK;
     if (t->options->resume)
         return wd_fail(err, WD_NOT_FINITE, "%s: its weights are not finite: resume another one",
@@ -365,11 +367,13 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     const wd_trainer_options *o = t->options;
     const bool is_first = t->step == t->phase.step;
     wd_watch_step(o->watch, t->step, o->step_s_max + (is_first ? o->first_s : 0));
-    t->stepper->progress = progress_of_phase(t);
-    double lr = wd_lr_at(&o->lr, t->step - t->phase.step, t->stepper->progress);
-    t->stepper->pauses = next_is_saved(t);
-    WD_TRY(wd_stepper_step(t->stepper, t->step, lr, err));
-    t->lr[t->step++ % 4] = lr;
+    const double progress = progress_of_phase(t);
+    const wd_step step = {.number = t->step,
+                          .lr = wd_lr_at(&o->lr, t->step - t->phase.step, progress),
+                          .progress = progress,
+                          .pauses = next_is_saved(t)};
+    WD_TRY(wd_stepper_step(t->stepper, &step, err));
+    t->lr[t->step++ % 4] = step.lr;
     if (!t->metrics) WD_TRY(ready_output(t, err));
     WD_TRY(wd_trainer_take_results(t, 1, err));
     watch_other(t);
@@ -395,7 +399,7 @@ static bool is_saved(const wd_trainer *t)
 /* How the student of the phase under way is written. */
 static wd_export_options export_of(const wd_trainer *t)
 {
-    const wd_stepper_options *m = &t->stepper->options;
+    const wd_stepper_options *m = wd_stepper_options_of(t->stepper);
     wd_export_options export = t->options->export;
     export.trained_steps = t->step;
     export.buffer = m->ema ? WD_PARAMS_EMA : WD_PARAMS_P;
@@ -409,10 +413,10 @@ static wd_status write_student(wd_trainer *t, wd_err *err)
 {
     const wd_stepper *m = t->stepper;
     const wd_export_options export = export_of(t);
-    wd_params_collect(wd_stepper_params(m), export.buffer, m->queue);
+    wd_params_collect(wd_stepper_params(m), export.buffer, wd_stepper_queue(m));
     if (!wd_trainer_writes(t)) return WD_OK;
-    return wd_export_student(t->folder, wd_stepper_params(m), m->options.teacher, &export, m->queue,
-                             err);
+    return wd_export_student(t->folder, wd_stepper_params(m), wd_stepper_options_of(m)->teacher,
+                             &export, wd_stepper_queue(m), err);
 }
 
 /* A checkpoint, the student's folder, a last sheet. The checkpoint comes first, since a run whose

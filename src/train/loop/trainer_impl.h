@@ -4,8 +4,8 @@
 
 #include "core/clock.h"
 #include "core/progress.h"
-#include "train/loop/stepper_impl.h"
 #include "train/loop/metrics.h"
+#include "train/loop/stepper.h"
 #include "train/loop/trainer.h"
 
 enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */

@@ -32,7 +32,7 @@ static double measure_rate(wd_trainer *t)
  * warns, once, and training goes on. */
 static void write_row(wd_trainer *t, const wd_step_result *result)
 {
-    const wd_stepper_options *m = &t->stepper->options;
+    const wd_stepper_options *m = wd_stepper_options_of(t->stepper);
     const int64_t samples = (result->step + 1) * wd_stepper_step_samples(m);
     double seconds = wd_trainer_elapsed_s(t);
     wd_err why;
@@ -77,7 +77,7 @@ static wd_status explain(wd_trainer *t, const wd_step_result *result, wd_err *er
 {
     wd_checkpoint_tensors tensors;
     json_t *unused = NULL;
-    wd_queue_wait(t->stepper->queue);
+    wd_queue_wait(wd_stepper_queue(t->stepper));
     WD_TRY(wd_stepper_save(t->stepper, &unused, &tensors, err));
     json_decref(unused);
     WD_TRY(wd_stepper_check_finite(t->stepper, err));

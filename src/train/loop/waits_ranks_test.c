@@ -104,7 +104,7 @@ static void *run_part(void *context)
     open_machine(&r, &o, &all);
     for (int64_t step = 0; step < STEPS; step++) {
         seen.launching = step >= FIRST;
-        HARNESS_OK(wd_stepper_step(r.stepper, step, 1e-3, err));
+        HARNESS_OK(wd_stepper_step(r.stepper, &(wd_step){.number = step, .lr = 1e-3}, err));
         seen.launching = false;
         while (wd_stepper_results_pending(r.stepper) > 1) wd_stepper_take_result(r.stepper);
     }

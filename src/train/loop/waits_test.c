@@ -64,7 +64,7 @@ static void run_steps(const wd_stepper_options *o)
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == FIRST) seen.in_steps = seen.between = 0;
         seen.launching = true;
-        wd_test_ok(wd_stepper_step(m, step, 1e-3, &err), &err);
+        wd_test_ok(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3}, &err), &err);
         seen.launching = false;
         while (wd_stepper_results_pending(m) > 1) wd_stepper_take_result(m);
     }

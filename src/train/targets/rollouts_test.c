@@ -257,9 +257,11 @@ static trained run(const wd_stepper_options *o, int64_t first, int64_t last, boo
     open_alone(&r, o, &all);
     if (first) load(r.stepper);
     for (int64_t step = first; step < last; step++) {
-        r.stepper->pauses = saves && step + 1 == last;
-        r.stepper->progress = (double)step / STEPS;
-        HARNESS_OK(wd_stepper_step(r.stepper, step, 1e-3, err));
+        const wd_step next = {.number = step,
+                              .lr = 1e-3,
+                              .progress = (double)step / STEPS,
+                              .pauses = saves && step + 1 == last};
+        HARNESS_OK(wd_stepper_step(r.stepper, &next, err));
         wd_stepper_take_result(r.stepper);
     }
     if (saves) save(r.stepper, last);
