@@ -1,4 +1,4 @@
-/* Seconds of a clock that only goes forward. */
+/* A clock that only goes forward, and rates that are measured with it. */
 #ifndef WD_CORE_CLOCK_H
 #define WD_CORE_CLOCK_H
 
@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 
+/* Seconds since some time in the past. */
 static inline double wd_clock_s(void)
 {
     struct timespec now;
@@ -13,9 +14,7 @@ static inline double wd_clock_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* ---- rates ----
- *
- * Measuring how fast something is, on a machine that may do other things meanwhile. */
+/* ---- rates: how fast something is, on a machine that may do other things meanwhile ---- */
 
 /* Does `size` units of work (FLOPs, rows, bytes); *seconds = how long it took. */
 typedef wd_status wd_rate_sample_fn(double *seconds, void *context, int64_t size, wd_err *err);

@@ -8,7 +8,6 @@
 #include "sanitized.h"
 
 #include "core/arena.h"
-#include "core/checked.h"
 #include "core/dtype.h"
 #include "core/host.h"
 #include "core/random.h"

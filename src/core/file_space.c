@@ -23,7 +23,9 @@ int wd_file_take_space(int fd, uint64_t bytes)
     return 0;
 }
 
-bool wd_file_space_is_lacking(int error)
+/* Whether an error number says that there was no space for a file: the disk is full (ENOSPC), or
+ * this user's share of it (EDQUOT), or the file is longer than `ulimit -f` allows (EFBIG). */
+static bool is_lacking(int error)
 {
     return error == ENOSPC || error == EDQUOT || error == EFBIG;
 }
@@ -35,7 +37,7 @@ void wd_file_space_watch(void)
 
 void wd_file_space_note(int error)
 {
-    lacked = lacked || wd_file_space_is_lacking(error);
+    lacked = lacked || is_lacking(error);
 }
 
 bool wd_file_space_lacked(void)

@@ -10,10 +10,6 @@
  * space. Signals that arrive meanwhile do not disturb it. */
 int wd_file_take_space(int fd, uint64_t bytes);
 
-/* Whether an error number says that there was no space for a file: the disk is full (ENOSPC), or
- * this user's share of it (EDQUOT), or the file is longer than `ulimit -f` allows (EFBIG). */
-bool wd_file_space_is_lacking(int error);
-
 /* For callers that go on without a file for which there was no space: an error's message says so,
  * its status does not. From now on such errors of this thread are noted; earlier ones are
  * forgotten. */

@@ -93,7 +93,7 @@ void wd_host_memory_trim(void)
 #endif
 }
 
-/* ---- the peak ---- */
+/* ---- the peak, sampled by a thread ---- */
 
 enum { LOOK_NS = 10 * 1000 * 1000 };
 

@@ -20,17 +20,16 @@ size_t wd_host_memory_part(int sharers);
 
 /* An upper bound of the peak of wd_host_memory_own: the peak of all resident memory, less the
  * mapped files that are resident now. It is too high if more of these were resident at the peak.
- * core/host.h measures the peak itself. */
+ * wd_host_meter_peak is the peak itself. */
 size_t wd_host_memory_own_peak(void);
 
 /* Gives the free pages of the heap back to the system, so that the next phase can use them, and
  * wd_host_memory_own counts only memory in use. */
 void wd_host_memory_trim(void);
 
-/* ---- the peak ----
+/* ---- the peak, sampled by a thread ----
  *
- * The peak host memory of this process, sampled by a thread. The system has no such figure: its own
- * peak includes mapped files. */
+ * The system has no such figure: its own peak includes mapped files. */
 
 typedef struct wd_host_meter wd_host_meter;
 

@@ -1,4 +1,4 @@
-/* Loops over several threads: see cpu/parallel.h.
+/* Loops over several threads: see core/parallel.h.
  *
  * There are three builds: with gcc's OpenMP; without OpenMP (one thread); and with a compiler whose
  * OpenMP uses another runtime than oneDNN (clang). For the last one the entry points of libgomp are

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "core/text.h"
 #include "core/terminal_safe.h"
+#include "core/text.h"
 
 /* zsh replaces a word that begins with '=' by the path of a program. */
 static bool is_bare(const char *text)

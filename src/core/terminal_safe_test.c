@@ -7,11 +7,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "core/text.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/terminal_safe.h"
+#include "core/text.h"
 
 /* Escape, 8-bit escape, right-to-left override, carriage return, a byte that is not UTF-8. */
 #define HOSTILE                                                                                    \

@@ -1,4 +1,4 @@
-/* Text in buffers of fixed size: see core/text.h. */
+/* Texts: see core/text.h. */
 #include "core/text.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* How texts begin and end. */
+/* Texts: how they begin and end, appending to a buffer of fixed size, and texts that grow. */
 #ifndef WD_CORE_TEXT_H
 #define WD_CORE_TEXT_H
 
@@ -7,17 +7,6 @@
 #include <string.h>
 
 #include "core/error.h"
-
-/* ---- x ----
- *
- * Appending formatted text to a buffer of fixed size. */
-
-/* Writes the formatted text at out[used] and returns the new length of the text, which is always
- * below `bytes` and ends with '\0'. Text that does not fit is left out. (snprintf instead returns
- * the length that the whole text would have, which as an offset would lead beyond the buffer.)
- * `bytes` must not be 0, and `used` must be below it. */
-size_t wd_append_text(char *out, size_t bytes, size_t used, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
 
 static inline bool wd_begins_with(const char *text, const char *begin)
 {
@@ -30,11 +19,18 @@ static inline bool wd_ends_with(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* ---- texts that grow line by line ----
- *
- * A text that grows line by line. The builder remembers its first failure, so that the caller
- * checks only wd_text_builder_take. */
+/* ---- appending to a buffer of fixed size ---- */
 
+/* Writes the formatted text at out[used] and returns the new length of the text, which is always
+ * below `bytes` and ends with '\0'. Text that does not fit is left out. (snprintf instead returns
+ * the length that the whole text would have, which as an offset would lead beyond the buffer.)
+ * `bytes` must not be 0, and `used` must be below it. */
+size_t wd_append_text(char *out, size_t bytes, size_t used, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* ---- texts that grow line by line ---- */
+
+/* It remembers its first failure, so that the caller checks only wd_text_builder_take. */
 typedef struct wd_text_builder {
     char *text; /* the caller frees it with wd_free, also after a failure */
     size_t used, size;
