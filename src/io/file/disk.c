@@ -1,4 +1,4 @@
-/* Free disk space: see io/file/disk.h. */
+/* Disks: see io/file/disk.h. */
 #include "io/file/disk.h"
 
 #include <errno.h>
@@ -12,6 +12,8 @@
 #include "core/clock.h"
 #include "core/memory.h"
 #include "io/file/file_reader.h"
+
+/* ---- free space ---- */
 
 /* Cuts the last component of a path off; false: there is none left. */
 static bool cut(char path[WD_PATH_MAX])
@@ -51,7 +53,7 @@ wd_status wd_disk_space_of(wd_disk_space *out, const char *path, wd_err *err)
     return WD_OK;
 }
 
-/* ---- the speed of a disk ---- */
+/* ---- the speed of reading ---- */
 
 enum {
     READ_LEAST = 64 << 10,

@@ -1,4 +1,5 @@
-/* The file system on which a path lies or would lie, and the space that is free there. */
+/* Disks: the file system on which a path lies or would lie, the space that is free there, and how
+ * fast a file is read. */
 #ifndef WD_IO_FILE_DISK_H
 #define WD_IO_FILE_DISK_H
 
@@ -17,10 +18,6 @@ typedef struct wd_disk_space {
 /* Looks at the nearest existing parent of `path`, which need not exist. Creates nothing. Of
  * what this user may not look at nothing is known, and the device is 0. */
 wd_status wd_disk_space_of(wd_disk_space *out, const char *path, wd_err *err);
-
-/* ---- the speed of a disk ----
- *
- * How fast a file is read from its medium. */
 
 /* Bytes/s of reading the file `path` from its medium: pages of the file that are in the page cache
  * are dropped first, where the system allows it. A file that cannot be read is WD_IO. */

@@ -73,9 +73,7 @@ void wd_file_remove_abandoned(const char *folder, const char *begin);
 /* XXH3-128 of a file's content as 32 hex digits. */
 wd_status wd_file_hash(char out[33], const char *path, wd_err *err);
 
-/* ---- the names in a folder ----
- *
- * The names in a folder. */
+/* ---- the names in a folder ---- */
 
 typedef struct wd_folder_list {
     struct dirent **entry; /* [count], each with its d_name; scandir's memory */

@@ -14,44 +14,7 @@
 #include "core/unicode.h"
 #include "io/file/file.h"
 
-/* ---- memory of jansson ---- */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static json_malloc_t below; /* what jansson had before */
-static _Thread_local bool lacked;
-
-static void *noting(size_t bytes)
-{
-    void *block = below(bytes);
-    lacked = lacked || (!block && bytes);
-    return block;
-}
-
-__attribute__((constructor)) static void set_functions(void)
-{
-    json_malloc_t allocate;
-    json_free_t release;
-    pthread_mutex_lock(&lock);
-    json_get_alloc_funcs(&allocate, &release);
-    if (allocate != noting) {
-        below = allocate;
-        json_set_alloc_funcs(noting, release);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-void wd_json_watch_memory(void)
-{
-    set_functions();
-    lacked = false;
-}
-
-bool wd_json_lacked_memory(void)
-{
-    return lacked;
-}
-
-/* ---- texts ---- */
+/* ---- reading ---- */
 
 enum { BYTES_MAX = 16 << 20, DEPTH_MAX = 64, VALUES_MAX = 1 << 18, SHOWN_MAX = 80 };
 
@@ -147,6 +110,8 @@ wd_status wd_json_load(json_t **out, const char *path, wd_err *err)
     return status;
 }
 
+/* ---- writing ---- */
+
 json_t *wd_json_string(const char *text)
 {
     static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
@@ -212,6 +177,8 @@ const char *wd_json_show(char *out, size_t out_bytes, const json_t *value)
     memcpy(out + s.used, whole ? "" : cut, whole ? 1 : sizeof cut);
     return out;
 }
+
+/* ---- the values of an object ---- */
 
 static wd_status refuse(wd_json_reader r, const char *key, const char *expected,
                         const json_t *found, wd_err *err)
@@ -334,4 +301,41 @@ wd_status wd_json_ints(int64_t *out, int64_t *count, int64_t count_max, wd_json_
     }
     *count = (int64_t)json_array_size(array);
     return WD_OK;
+}
+
+/* ---- memory of jansson ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static json_malloc_t below; /* what jansson had before */
+static _Thread_local bool lacked;
+
+static void *noting(size_t bytes)
+{
+    void *block = below(bytes);
+    lacked = lacked || (!block && bytes);
+    return block;
+}
+
+__attribute__((constructor)) static void set_functions(void)
+{
+    json_malloc_t allocate;
+    json_free_t release;
+    pthread_mutex_lock(&lock);
+    json_get_alloc_funcs(&allocate, &release);
+    if (allocate != noting) {
+        below = allocate;
+        json_set_alloc_funcs(noting, release);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void wd_json_watch_memory(void)
+{
+    set_functions();
+    lacked = false;
+}
+
+bool wd_json_lacked_memory(void)
+{
+    return lacked;
 }

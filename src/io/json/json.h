@@ -1,6 +1,7 @@
 /* Folder io/json. JSON texts.
  *
- * JSON through jansson, with errors that name file and key. */
+ * JSON through jansson, with errors that name file and key; and for code that calls jansson itself,
+ * whether it lacked memory. */
 #ifndef WD_IO_JSON_JSON_H
 #define WD_IO_JSON_JSON_H
 
@@ -9,18 +10,7 @@
 
 #include "core/error.h"
 
-/* ---- memory of jansson ----
- *
- * Whether jansson has got the memory that it asked for. It does not say so itself: strings that it
- * could not copy are called invalid, and characters for which a buffer could not grow are dropped.
- */
-
-/* From now on failed allocations of jansson in this thread are noted; earlier ones are forgotten.
- * jansson's functions (json_set_alloc_funcs) become ones that call those which it had. */
-void wd_json_watch_memory(void);
-
-/* Whether one has failed since then. */
-bool wd_json_lacked_memory(void);
+/* ---- reading and writing ---- */
 
 /* Parses a file of at most 16 MiB, nested at most 64 deep, of at most 262,144 values. It may begin
  * with a byte order mark, as Windows writes it. Duplicate keys are refused. If an integer exceeds
@@ -44,6 +34,8 @@ wd_status wd_json_save(const json_t *json, const char *path, wd_err *err);
 /* Writes a value as compact JSON into `out` (more than 4 bytes), for a message. A value that is too
  * long is cut and ends with "...". Returns `out`. */
 const char *wd_json_show(char *out, size_t out_bytes, const json_t *value);
+
+/* ---- the values of an object ---- */
 
 /* A reader of one object. `where` names the object in errors ("models/x/vae/config.json"). Where an
  * optional key is absent or null, the getters leave *out unchanged, so initialise it with the
@@ -69,5 +61,18 @@ wd_status wd_json_floats(double *out, int64_t *count, int64_t count_max, wd_json
                          const char *key, wd_json_need need, wd_err *err);
 wd_status wd_json_ints(int64_t *out, int64_t *count, int64_t count_max, wd_json_reader r,
                        const char *key, wd_json_need need, wd_err *err);
+
+/* ---- memory of jansson ----
+ *
+ * Whether jansson has got the memory that it asked for. It does not say so itself: strings that it
+ * could not copy are called invalid, and characters for which a buffer could not grow are dropped.
+ */
+
+/* From now on failed allocations of jansson in this thread are noted; earlier ones are forgotten.
+ * jansson's functions (json_set_alloc_funcs) become ones that call those which it had. */
+void wd_json_watch_memory(void);
+
+/* Whether one has failed since then. */
+bool wd_json_lacked_memory(void);
 
 #endif

@@ -1,7 +1,8 @@
 /* Sets of safetensors files: see io/tensors/safetensors.h.
  *
  * A set has the entries of all its files in one array sorted by name. An index names the shard of
- * each tensor; the headers of the shards must agree with it. */
+ * each tensor; the headers of the shards must agree with it. A further file may replace some of a
+ * set's tensors. */
 #include "io/tensors/safetensors.h"
 
 #include <dirent.h>
@@ -22,6 +23,8 @@
 #include "io/tensors/safetensors_impl.h"
 
 static const char index_suffix[] = ".safetensors.index.json", file_suffix[] = ".safetensors";
+
+/* ---- opening ---- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -268,6 +271,8 @@ void wd_safetensors_close(wd_safetensors *set)
     wd_free(set);
 }
 
+/* ---- what a set has ---- */
+
 int64_t wd_safetensors_count(const wd_safetensors *set)
 {
     return set->count;
@@ -326,6 +331,8 @@ const char *wd_safetensors_metadata(const wd_safetensors *set, const char *key)
 {
     return set->files ? json_string_value(json_object_get(set->file[0].metadata, key)) : NULL;
 }
+
+/* ---- the shapes that a model expects ---- */
 
 /* Whether `t` has the shape with dimensions that follow one another as one, and with or without
  * dimensions of 1. */
@@ -391,6 +398,8 @@ wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
     return WD_OK;
 }
 
+/* ---- pages in memory ---- */
+
 void wd_safetensors_will_need(const wd_safetensors_entry *entry)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)entry->tensor.data;
@@ -414,7 +423,7 @@ void wd_safetensors_will_skip(const wd_safetensors *set, bool skip)
         madvise(set->file[i].map, set->file[i].bytes, skip ? MADV_RANDOM : MADV_NORMAL);
 }
 
-/* ---- tensors of another file ---- */
+/* ---- a file whose tensors replace some of the set ---- */
 
 /* Replaces an entry of the set by that of the same name, which the set's name stays with. */
 static wd_status replace(wd_safetensors *set, const wd_safetensors_entry *by, wd_err *err)
