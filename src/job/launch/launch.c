@@ -1,4 +1,4 @@
-/* See job/launch/launch.h. */
+/* What the launcher has started, and starting ranks by mpirun: see job/launch/launch.h. */
 #include "job/launch/launch.h"
 
 #include <errno.h>
@@ -20,58 +20,6 @@
 #include "core/memory.h"
 #include "core/stop.h"
 #include "job/launch/launch_folder.h"
-
-/* ---- a network for the ranks of one machine ---- */
-
-static bool write_file(const char *path, const char *text)
-{
-    const int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    const bool whole = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    return close(fd) == 0 && whole;
-}
-
-/* Makes a user namespace in which this user and group have the numbers that they have outside, and
- * a network namespace that belongs to it (user_namespaces(7)). */
-static bool unshare_as_user(void)
-{
-    char users[64], groups[64];
-    snprintf(users, sizeof users, "%u %u 1\n", geteuid(), geteuid());
-    snprintf(groups, sizeof groups, "%u %u 1\n", getegid(), getegid());
-    return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 && write_file("/proc/self/uid_map", users) &&
-           write_file("/proc/self/setgroups", "deny\n") && write_file("/proc/self/gid_map", groups);
-}
-
-/* A new namespace has the loopback, but switched off (netdevice(7)). */
-static bool switch_loopback_on(void)
-{
-    struct ifreq request = {.ifr_name = "lo"};
-    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return false;
-    bool on = ioctl(fd, SIOCGIFFLAGS, &request) == 0;
-    request.ifr_flags |= IFF_UP;
-    on = on && ioctl(fd, SIOCSIFFLAGS, &request) == 0;
-    close(fd);
-    return on;
-}
-
-static bool enter(void)
-{
-    return (unshare(CLONE_NEWNET) == 0 || unshare_as_user()) && switch_loopback_on();
-}
-
-/* Moves the calling process, which has one thread and starts mpirun next, into such a namespace.
- * It tries this in a child first, so that false means that nothing has changed: the kernel or the
- * container allows neither a network namespace nor a user namespace that may have one. Clears the
- * signal that the process gets when its parent ends (PR_SET_PDEATHSIG). */
-static bool launch_network_enter(void)
-{
-    int status;
-    const pid_t trial = fork();
-    if (trial == 0) _exit(enter() ? 0 : 1);
-    if (trial < 0 || waitpid(trial, &status, 0) != trial) return false;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 && enter();
-}
 
 /* ---- the launcher ---- */
 
@@ -195,7 +143,7 @@ double wd_launch_limit_s(int ranks, bool several_machines)
     return (several_machines ? 40 : 4) + 0.5 * ranks;
 }
 
-/* ---- mpirun as a child ---- */
+/* ---- the command ---- */
 
 /* Makes the arguments of mpirun, which the program and its arguments follow. */
 static wd_status make_arguments(const char ***out, char *self, size_t self_bytes, const char *count,
@@ -283,7 +231,62 @@ static void raise_files(int ranks)
     setrlimit(RLIMIT_NOFILE, &is);
 }
 
-/* ---- the child ---- */
+/* ---- a network for the ranks of one machine ----
+ *
+ * mpirun (Open MPI 4.1) listens on a port of every network interface, whatever it is told. In a
+ * network namespace whose only interface is the loopback nobody else can reach that port. */
+
+static bool write_file(const char *path, const char *text)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool whole = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    return close(fd) == 0 && whole;
+}
+
+/* Makes a user namespace in which this user and group have the numbers that they have outside, and
+ * a network namespace that belongs to it (user_namespaces(7)). */
+static bool unshare_as_user(void)
+{
+    char users[64], groups[64];
+    snprintf(users, sizeof users, "%u %u 1\n", geteuid(), geteuid());
+    snprintf(groups, sizeof groups, "%u %u 1\n", getegid(), getegid());
+    return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 && write_file("/proc/self/uid_map", users) &&
+           write_file("/proc/self/setgroups", "deny\n") && write_file("/proc/self/gid_map", groups);
+}
+
+/* A new namespace has the loopback, but switched off (netdevice(7)). */
+static bool switch_loopback_on(void)
+{
+    struct ifreq request = {.ifr_name = "lo"};
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    bool on = ioctl(fd, SIOCGIFFLAGS, &request) == 0;
+    request.ifr_flags |= IFF_UP;
+    on = on && ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+    close(fd);
+    return on;
+}
+
+static bool enter_network(void)
+{
+    return (unshare(CLONE_NEWNET) == 0 || unshare_as_user()) && switch_loopback_on();
+}
+
+/* Moves the calling process, which has one thread and starts mpirun next, into such a namespace.
+ * It tries this in a child first, so that false means that nothing has changed: the kernel or the
+ * container allows neither a network namespace nor a user namespace that may have one. Clears the
+ * signal that the process gets when its parent ends (PR_SET_PDEATHSIG). */
+static bool try_network(void)
+{
+    int status;
+    const pid_t trial = fork();
+    if (trial == 0) _exit(enter_network() ? 0 : 1);
+    if (trial < 0 || waitpid(trial, &status, 0) != trial) return false;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 && enter_network();
+}
+
+/* ---- mpirun, the child ---- */
 
 enum { NOT_RUN = 100, OF_SIGNAL = 128 };
 
@@ -312,7 +315,7 @@ static _Noreturn void become_mpirun(const char **all, int ranks, pid_t parent,
                                     const wd_launch_folder *folder, const signals *s)
 {
     setpgid(0, 0);
-    if (!getenv(network_variable)) launch_network_enter();
+    if (!getenv(network_variable)) try_network();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(NOT_RUN);
     signal(SIGUSR1, SIG_IGN);
@@ -328,7 +331,7 @@ static _Noreturn void become_mpirun(const char **all, int ranks, pid_t parent,
     _exit(NOT_RUN + (errno == ENOENT));
 }
 
-/* ---- the parent ---- */
+/* ---- this process, the parent ---- */
 
 /* Asks the ranks to stop by SIGUSR1, which mpirun hands on to them. Ranks that have not begun find
  * the request in their folder. */

@@ -9,13 +9,6 @@
 
 #include "core/error.h"
 
-/* ---- a network for the ranks of one machine ----
- *
- * A network of its own for the ranks of one machine, in which there is nothing but the loopback.
- *
- * mpirun (Open MPI 4.1) listens on a port of every network interface, whatever it is told. In a
- * network namespace whose only interface is the loopback nobody else can reach that port. */
-
 typedef enum wd_launcher {
     WD_LAUNCHER_NONE,
     WD_LAUNCHER_MPIRUN,  /* Open MPI's */

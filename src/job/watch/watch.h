@@ -20,8 +20,8 @@
 #define WD_JOB_WATCH_WATCH_H
 
 #include "job/comm/comm.h"
-#include "job/watch/watch_handshake.h"
 #include "job/watch/watch_end.h"
+#include "job/watch/watch_handshake.h"
 
 typedef struct wd_watch wd_watch;
 

@@ -1,4 +1,5 @@
-/* The end of a job that has failed: one report, and every process is gone. */
+/* The end of a job that has failed: one report, and every process is gone; and what that needs
+ * beforehand, handlers of crashes and the processes of ranks (job/watch/watch_end.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -76,7 +77,7 @@ int wd_watch_crash_signal(void)
 }
 
 /* The signal was reported: lets it end the process. Returns if there was no signal. */
-static void watch_crash_finish(void)
+static void finish_crash(void)
 {
     if (!atomic_load(&crashed)) return;
     atomic_store(&is_reported, 1);
@@ -104,7 +105,7 @@ void wd_watch_process_close(const wd_watch_process *process)
 }
 
 /* Kills the described process if it is one of this machine. */
-static void watch_process_kill(const wd_watch_process *process)
+static void kill_process(const wd_watch_process *process)
 {
     char path[64], expected[64], found[64] = "";
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)process->pid, (int)process->fd);
@@ -166,7 +167,7 @@ static void kill_ranks(const wd_watch *w, bool silent_only)
 {
     for (int r = 0; r < w->o.ranks; r++)
         if (r != w->o.rank && w->peer[r].link.fd >= 0 && (w->peer[r].is_silent || !silent_only))
-            watch_process_kill(&w->all[r].process);
+            kill_process(&w->all[r].process);
 }
 
 /* Waits until the other ranks have ended, and kills those of this machine that do not. */
@@ -199,7 +200,7 @@ static _Noreturn void finish(wd_watch *w)
 {
     kill_ranks(w, true);
     send_end(w);
-    watch_crash_finish();
+    finish_crash();
     _exit(w->first.code);
 }
 

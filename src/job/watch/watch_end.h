@@ -1,8 +1,6 @@
-/* The process of a rank, for other ranks of its machine that may have to kill it.
- *
- * A process id alone is not enough: the hosts of a job may look alike (copies of a virtual machine
- * even have the same boot id), and ids are used again. So each rank opens an empty memory file with
- * a random name, and its process is the one that has this file open at this descriptor. */
+/* What the end of a job needs beforehand: handlers that report a crash, and the process of each
+ * rank, which others of its machine may have to kill. The end itself is wd_watch_act
+ * (job/watch/watch_impl.h). */
 #ifndef WD_JOB_WATCH_WATCH_END_H
 #define WD_JOB_WATCH_WATCH_END_H
 
@@ -26,6 +24,12 @@ void wd_watch_crash_uninstall(void);
 
 /* The signal that this process got; 0: none. */
 int wd_watch_crash_signal(void);
+
+/* ---- processes of ranks ----
+ *
+ * A process id alone is not enough: the hosts of a job may look alike (copies of a virtual machine
+ * even have the same boot id), and ids are used again. So each rank opens an empty memory file with
+ * a random name, and its process is the one that has this file open at this descriptor. */
 
 typedef struct wd_watch_process {
     int32_t pid, fd;

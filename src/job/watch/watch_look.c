@@ -2,10 +2,8 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/text.h"
-
 #include "job/watch/watch_impl.h"
 
 static const char *const wait_name[WD_WAITS] = {"control", "gradients", "targets", "activations",
