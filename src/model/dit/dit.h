@@ -9,7 +9,8 @@
  * arena, in stack order, and everything is launched on the context's queue.
  *
  * Letters: B samples, T texts (B, or 1 shared by all samples), C channels, F H W latent frames,
- * height, width, L image tokens, S text tokens, D width, E feed-forward width, N heads.
+ * height, width, L image tokens, S text tokens, D width, E feed-forward width, N heads, K
+ * head dimension.
  * "dtype" is the compute dtype: F32, or BF16 with those modules in fp32 that diffusers keeps in
  * fp32 (`_keep_in_fp32_modules` of transformer_wan.py). */
 #ifndef WD_MODEL_DIT_DIT_H

@@ -1,16 +1,38 @@
-/* One block, forward.
+/* One block, forward, as WanTransformerBlock of diffusers (transformer_wan.py).
  *
- *     m = table + tp: shift, scale, gate of self-attention; shift, scale, gate of the feed-forward
- * part x += gate SELF(LN(x) (1 + scale) + shift) x += CROSS(LN(x) w + b, ctx)          (without
- * cross_attn_norm: of x itself) x += gate FFN(LN(x) (1 + scale) + shift)
+ * From the stream x0 to x3 [B, L, D], with the text ctx [T, S, D]. The rows of the modulation m
+ * [B, 6, D] are shift, scale and gate of self-attention, then shift', scale' and gate' of the
+ * feed-forward part; a row holds for all tokens of its sample.
  *
- * as WanTransformerBlock of diffusers. There is one code for passes with and without gradients,
- * which differ in where they put their results. A pass that saves activations pushes memory for
- * them part by part; the scratch of one part is where the next one saves. A pass without saving
- * reuses scratch, works in place, and needs at most max(4 D, D + E) of it per token. Both compute
- * the same bits, with one exception: in a pass without gradients the product applies GELU to its
- * result before rounding it. */
-#include <assert.h>
+ *   m    = table + tp
+ *
+ *   n    = LN(x0) (1 + scale) + shift                 self-attention
+ *   q, k, v = n Wq^T + bq, n Wk^T + bk, n Wv^T + bv
+ *   q, k = rope(rms(q)), rope(rms(k))
+ *   o    = softmax(q k^T / sqrt(K)) v                 in each of N heads of K
+ *   y1   = o Wo^T + bo
+ *   x1   = x0 + y1 gate
+ *
+ *   k, v = ctx Wk^T + bk, ctx Wv^T + bv               cross-attention, with weights of its own
+ *   n    = LN(x1) w + b                               without cross_attn_norm: n = x1
+ *   q    = n Wq^T + bq
+ *   q, k = rms(q), rms(k)
+ *   o    = softmax(q k^T / sqrt(K)) v
+ *   x2   = x1 + o Wo^T + bo
+ *
+ *   n    = LN(x2) (1 + scale') + shift'               feed-forward
+ *   h    = n W1^T + b1                                [B, L, E]
+ *   y3   = GELU(h) W2^T + b2                          GELU by tanh
+ *   x3   = x2 + y3 gate'
+ *
+ * LN and rms are over D, rms with a weight [D] and before q and k are divided into heads; rope
+ * rotates the pairs of each head by the token's position.
+ *
+ * There is one code for passes with and without gradients, which differ in where they put their
+ * results. A pass that saves activations pushes memory for them part by part; the scratch of one
+ * part is where the next one saves. A pass without saving reuses scratch, works in place, and needs
+ * at most max(4 D, D + E) of it per token. Both compute the same bits, with one exception: in a
+ * pass without gradients the product applies GELU to its result before rounding it. */
 
 #include "model/dit/attention.h"
 #include "model/dit/dit_impl.h"
@@ -59,132 +81,17 @@ static void *column(const pass *p, const void *base, int64_t width)
     return wd_dit_at(base, p->d.type, width);
 }
 
-/* y = x + branch gate; `gate`: a row of the modulation; -1: no gate. */
+enum { NO_GATE = -1 };
+
+/* y = x + branch gate; `gate`: a row of the modulation, or NO_GATE. */
 static void residual(const pass *p, void *y, const void *x, const void *branch, int gate)
 {
     wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
-    wd_residual_forward(y, x, branch, gate < 0 ? NULL : p->m + gate * p->d.width, &shape,
+    wd_residual_forward(y, x, branch, gate == NO_GATE ? NULL : p->m + gate * p->d.width, &shape,
                         p->c->queue);
 }
 
-static void self_attention(const pass *p, void *y, const void *x)
-{
-    const wd_dit_block_saved *keep = p->keep;
-    const wd_dit_rope *rope = &p->c->rope;
-    int64_t rows = p->d.rows, width = p->d.width;
-    size_t mark = wd_arena_mark(p->c->arena);
-    wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_SELF_Q_W],
-                                               &p->w[WD_DIT_BLOCK_SELF_Q_B], NULL, NULL, 3);
-    void *n = keep ? keep->o : push(p, rows * width);
-    void *qkv = keep ? keep->qkv : push(p, rows * 3 * width);
-    void *turned = keep ? push(p, rows * 3 * width) : qkv; /* its third of v stays unused */
-    wd_dit_block_modulate(n, x, p->m, 0, p->c);
-    wd_linear_group_forward(qkv, n, &group, rows, p->c->queue);
-    wd_dit_block_rms(turned, qkv, &p->w[WD_DIT_BLOCK_SELF_NORM_Q], rope, rows, 3 * width, p->c);
-    wd_dit_block_rms(column(p, turned, width), column(p, qkv, width),
-                     &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
-
-    wd_attention_shape shape = wd_dit_self_shape(p->c);
-    void *o = n; /* n is done with */
-    wd_attention_forward(o, keep ? keep->lse : NULL, turned, column(p, turned, width),
-                         column(p, qkv, 2 * width), &shape, p->c->queue);
-    void *out = keep ? keep->y1 : qkv; /* qkv is done with */
-    wd_linear_forward(out, width, o, layer(p, WD_DIT_BLOCK_SELF_OUT_W, WD_DIT_BLOCK_SELF_OUT_B),
-                      rows, WD_ACT_NONE, p->c->queue);
-    residual(p, y, x, out, 2);
-    wd_arena_reset(p->c->arena, mark);
-}
-
-static void keys_and_values(const pass *p, void *kv)
-{
-    wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_CROSS_K_W],
-                                               &p->w[WD_DIT_BLOCK_CROSS_K_B], NULL, NULL, 2);
-    wd_linear_group_forward(kv, p->ctx, &group, p->d.text_rows, p->c->queue);
-}
-
-/* x += CROSS(...), in place. */
-static void cross_attention(const pass *p, void *x)
-{
-    const wd_dit_block_saved *keep = p->keep;
-    int64_t rows = p->d.rows, text_rows = p->d.text_rows, width = p->d.width;
-    size_t mark = wd_arena_mark(p->c->arena);
-    void *n = keep ? keep->o2 : push(p, rows * width), *in = x;
-    void *kv = keep ? keep->kv2 : push(p, text_rows * 2 * width);
-    keys_and_values(p, kv);
-    void *q = keep ? keep->q2 : push(p, rows * width);
-    void *q_norm = keep ? push(p, rows * width) : q;
-    void *k_norm = keep ? push(p, text_rows * 2 * width) : kv; /* its half of v stays unused */
-    if (p->c->config->cross_attn_norm) {
-        wd_norm_shape shape = wd_dit_norm_shape(p->c, 0);
-        wd_layernorm_forward(n, x, p->w[WD_DIT_BLOCK_NORM2_W].data, p->w[WD_DIT_BLOCK_NORM2_B].data,
-                             &shape, p->c->queue);
-        in = n;
-    }
-    wd_linear_forward(q, width, in, layer(p, WD_DIT_BLOCK_CROSS_Q_W, WD_DIT_BLOCK_CROSS_Q_B), rows,
-                      WD_ACT_NONE, p->c->queue);
-    wd_dit_block_rms(q_norm, q, &p->w[WD_DIT_BLOCK_CROSS_NORM_Q], NULL, rows, width, p->c);
-    wd_dit_block_rms(k_norm, kv, &p->w[WD_DIT_BLOCK_CROSS_NORM_K], NULL, text_rows, 2 * width,
-                     p->c);
-
-    wd_attention_shape shape = wd_dit_cross_shape(p->c);
-    void *o = n; /* n is done with */
-    wd_attention_forward(o, keep ? keep->lse2 : NULL, q_norm, k_norm, column(p, kv, width), &shape,
-                         p->c->queue);
-    void *out = q_norm; /* q_norm is no longer needed */
-    wd_linear_forward(out, width, o, layer(p, WD_DIT_BLOCK_CROSS_OUT_W, WD_DIT_BLOCK_CROSS_OUT_B),
-                      rows, WD_ACT_NONE, p->c->queue);
-    residual(p, x, x, out, -1);
-    wd_arena_reset(p->c->arena, mark);
-}
-
-/* Returns the branch that the caller adds to x. */
-static void *feed_forward(const pass *p, const void *x)
-{
-    const wd_dit_block_saved *keep = p->keep;
-    int64_t rows = p->d.rows, width = p->d.width, ffn = p->d.ffn;
-    void *n = keep ? keep->y3 : push(p, rows * width);
-    void *h = keep ? keep->h : push(p, rows * ffn);
-    size_t mark = wd_arena_mark(p->c->arena);
-    void *act = keep ? push(p, rows * ffn) : h;
-    wd_dit_block_modulate(n, x, p->m, 3, p->c);
-    wd_linear_forward(h, ffn, n, layer(p, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B), rows,
-                      p->fused ? WD_ACT_GELU_TANH : WD_ACT_NONE, p->c->queue);
-    if (!p->fused)
-        wd_op_activation(
-            p->c->queue,
-            &(wd_activation_args){
-                .y = act, .x = h, .type = p->d.type, .count = rows * ffn, .act = WD_ACT_GELU_TANH});
-    void *out = n; /* n is done with */
-    wd_linear_forward(out, width, act, layer(p, WD_DIT_BLOCK_FFN2_W, WD_DIT_BLOCK_FFN2_B), rows,
-                      WD_ACT_NONE, p->c->queue);
-    wd_arena_reset(p->c->arena, mark);
-    return out;
-}
-
-static void keep_self_attention(const pass *p)
-{
-    const int64_t x = p->d.rows * p->d.width;
-    p->keep->qkv = push(p, 3 * x);
-    p->keep->o = push(p, x);
-    p->keep->lse = wd_dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
-    p->keep->y1 = push(p, x);
-}
-
-static void keep_cross_attention(const pass *p)
-{
-    const int64_t x = p->d.rows * p->d.width;
-    p->keep->q2 = push(p, x);
-    p->keep->kv2 = push(p, p->d.text_rows * 2 * p->d.width);
-    p->keep->o2 = push(p, x);
-    p->keep->lse2 = wd_dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
-}
-
-static void keep_feed_forward(const pass *p)
-{
-    p->keep->h = push(p, p->d.rows * p->d.ffn);
-    p->keep->y3 = push(p, p->d.rows * p->d.width);
-}
-
+/* m = table + tp. */
 static void modulation(const pass *p, const void *tp)
 {
     wd_op_add_table(p->c->queue, &(wd_add_table_args){.y = p->m,
@@ -195,6 +102,161 @@ static void modulation(const pass *p, const void *tp)
                                                       .width = 6 * p->d.width,
                                                       .x_stride = 6 * p->d.width});
 }
+
+/* ---- self-attention ---- */
+
+static void keep_self_attention(const pass *p)
+{
+    const int64_t x = p->d.rows * p->d.width;
+    p->keep->qkv = push(p, 3 * x);
+    p->keep->o = push(p, x);
+    p->keep->lse = wd_dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
+    p->keep->y1 = push(p, x);
+}
+
+/* x1 = x0 + SELF(x0); x1 may be x0. */
+static void self_attention(const pass *p, void *x1, const void *x0)
+{
+    const wd_dit_block_saved *keep = p->keep;
+    const wd_dit_rope *rope = &p->c->rope;
+    int64_t rows = p->d.rows, width = p->d.width;
+    size_t mark = wd_arena_mark(p->c->arena);
+    wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_SELF_Q_W],
+                                               &p->w[WD_DIT_BLOCK_SELF_Q_B], NULL, NULL, 3);
+    void *n = keep ? keep->o : push(p, rows * width);
+    void *qkv = keep ? keep->qkv : push(p, rows * 3 * width);
+    void *turned = keep ? push(p, rows * 3 * width) : qkv; /* its third of v stays unused */
+
+    /* n = LN(x0) (1 + scale) + shift */
+    wd_dit_block_modulate(n, x0, p->m, WD_DIT_SHIFT, p->c);
+
+    /* q, k, v = n Wq^T + bq, n Wk^T + bk, n Wv^T + bv */
+    wd_linear_group_forward(qkv, n, &group, rows, p->c->queue);
+
+    /* q, k = rope(rms(q)), rope(rms(k)) */
+    wd_dit_block_rms(turned, qkv, &p->w[WD_DIT_BLOCK_SELF_NORM_Q], rope, rows, 3 * width, p->c);
+    wd_dit_block_rms(column(p, turned, width), column(p, qkv, width),
+                     &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
+
+    /* o = softmax(q k^T / sqrt(K)) v */
+    wd_attention_shape shape = wd_dit_self_shape(p->c);
+    void *o = n; /* n is done with */
+    wd_attention_forward(o, keep ? keep->lse : NULL, turned, column(p, turned, width),
+                         column(p, qkv, 2 * width), &shape, p->c->queue);
+
+    /* y1 = o Wo^T + bo */
+    void *y1 = keep ? keep->y1 : qkv; /* qkv is done with */
+    wd_linear_forward(y1, width, o, layer(p, WD_DIT_BLOCK_SELF_OUT_W, WD_DIT_BLOCK_SELF_OUT_B),
+                      rows, WD_ACT_NONE, p->c->queue);
+
+    /* x1 = x0 + y1 gate */
+    residual(p, x1, x0, y1, WD_DIT_GATE);
+    wd_arena_reset(p->c->arena, mark);
+}
+
+/* ---- cross-attention ---- */
+
+static void keep_cross_attention(const pass *p)
+{
+    const int64_t x = p->d.rows * p->d.width;
+    p->keep->q2 = push(p, x);
+    p->keep->kv2 = push(p, p->d.text_rows * 2 * p->d.width);
+    p->keep->o2 = push(p, x);
+    p->keep->lse2 = wd_dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
+}
+
+static void keys_and_values(const pass *p, void *kv)
+{
+    wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_CROSS_K_W],
+                                               &p->w[WD_DIT_BLOCK_CROSS_K_B], NULL, NULL, 2);
+    wd_linear_group_forward(kv, p->ctx, &group, p->d.text_rows, p->c->queue);
+}
+
+/* x2 = x1 + CROSS(x1, ctx), in place. */
+static void cross_attention(const pass *p, void *x)
+{
+    const wd_dit_block_saved *keep = p->keep;
+    int64_t rows = p->d.rows, text_rows = p->d.text_rows, width = p->d.width;
+    size_t mark = wd_arena_mark(p->c->arena);
+    void *n = keep ? keep->o2 : push(p, rows * width), *in = x;
+    void *kv = keep ? keep->kv2 : push(p, text_rows * 2 * width);
+    void *q = keep ? keep->q2 : push(p, rows * width);
+    void *q_norm = keep ? push(p, rows * width) : q;
+    void *k_norm = keep ? push(p, text_rows * 2 * width) : kv; /* its half of v stays unused */
+
+    /* k, v = ctx Wk^T + bk, ctx Wv^T + bv */
+    keys_and_values(p, kv);
+
+    /* n = LN(x1) w + b */
+    if (p->c->config->cross_attn_norm) {
+        wd_norm_shape shape = wd_dit_norm_shape(p->c, 0);
+        wd_layernorm_forward(n, x, p->w[WD_DIT_BLOCK_NORM2_W].data, p->w[WD_DIT_BLOCK_NORM2_B].data,
+                             &shape, p->c->queue);
+        in = n;
+    }
+
+    /* q = n Wq^T + bq */
+    wd_linear_forward(q, width, in, layer(p, WD_DIT_BLOCK_CROSS_Q_W, WD_DIT_BLOCK_CROSS_Q_B), rows,
+                      WD_ACT_NONE, p->c->queue);
+
+    /* q, k = rms(q), rms(k) */
+    wd_dit_block_rms(q_norm, q, &p->w[WD_DIT_BLOCK_CROSS_NORM_Q], NULL, rows, width, p->c);
+    wd_dit_block_rms(k_norm, kv, &p->w[WD_DIT_BLOCK_CROSS_NORM_K], NULL, text_rows, 2 * width,
+                     p->c);
+
+    /* o = softmax(q k^T / sqrt(K)) v */
+    wd_attention_shape shape = wd_dit_cross_shape(p->c);
+    void *o = n; /* n is done with */
+    wd_attention_forward(o, keep ? keep->lse2 : NULL, q_norm, k_norm, column(p, kv, width), &shape,
+                         p->c->queue);
+
+    /* x2 = x1 + o Wo^T + bo */
+    void *out = q_norm; /* q_norm is no longer needed */
+    wd_linear_forward(out, width, o, layer(p, WD_DIT_BLOCK_CROSS_OUT_W, WD_DIT_BLOCK_CROSS_OUT_B),
+                      rows, WD_ACT_NONE, p->c->queue);
+    residual(p, x, x, out, NO_GATE);
+    wd_arena_reset(p->c->arena, mark);
+}
+
+/* ---- feed-forward ---- */
+
+static void keep_feed_forward(const pass *p)
+{
+    p->keep->h = push(p, p->d.rows * p->d.ffn);
+    p->keep->y3 = push(p, p->d.rows * p->d.width);
+}
+
+/* Returns y3, which the caller adds: x3 = x2 + y3 gate'. */
+static void *feed_forward(const pass *p, const void *x2)
+{
+    const wd_dit_block_saved *keep = p->keep;
+    int64_t rows = p->d.rows, width = p->d.width, ffn = p->d.ffn;
+    void *n = keep ? keep->y3 : push(p, rows * width);
+    void *h = keep ? keep->h : push(p, rows * ffn);
+    size_t mark = wd_arena_mark(p->c->arena);
+    void *act = keep ? push(p, rows * ffn) : h;
+
+    /* n = LN(x2) (1 + scale') + shift' */
+    wd_dit_block_modulate(n, x2, p->m, WD_DIT_FFN_SHIFT, p->c);
+
+    /* h = n W1^T + b1; where it is fused, act = GELU(h) is in its place */
+    wd_linear_forward(h, ffn, n, layer(p, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B), rows,
+                      p->fused ? WD_ACT_GELU_TANH : WD_ACT_NONE, p->c->queue);
+    if (!p->fused)
+        wd_op_activation(
+            p->c->queue,
+            &(wd_activation_args){
+                .y = act, .x = h, .type = p->d.type, .count = rows * ffn, .act = WD_ACT_GELU_TANH});
+
+    /* y3 = GELU(h) W2^T + b2 */
+    void *y3 = n; /* n is done with */
+    wd_linear_forward(y3, width, act, layer(p, WD_DIT_BLOCK_FFN2_W, WD_DIT_BLOCK_FFN2_B), rows,
+                      WD_ACT_NONE, p->c->queue);
+    wd_arena_reset(p->c->arena, mark);
+    return y3;
+}
+
+/* ---- the block ---- */
 
 static pass begin(wd_dit_block_saved *keep, const wd_dit_stream *stream,
                   const wd_dit_stage *weights, const wd_dit_context *context)
@@ -231,7 +293,7 @@ static void forward_kept(wd_dit_stream *stream, wd_dit_block_saved *saved,
     const pass p = begin(saved, stream, weights, context);
     run_kept(&p, stream->x, stream->tp);
     saved->x3 = push(&p, p.d.rows * p.d.width);
-    residual(&p, saved->x3, saved->x2, saved->y3, 5);
+    residual(&p, saved->x3, saved->x2, saved->y3, WD_DIT_FFN_GATE);
 }
 
 /* `x_out` may be stream.x. */
@@ -244,7 +306,7 @@ static void forward(void *x_out, bool fused, const wd_dit_stream *stream,
     modulation(&p, stream->tp);
     self_attention(&p, x_out, stream->x);
     cross_attention(&p, x_out);
-    residual(&p, x_out, x_out, feed_forward(&p, x_out), 5);
+    residual(&p, x_out, x_out, feed_forward(&p, x_out), WD_DIT_FFN_GATE);
     wd_arena_reset(context->arena, mark);
 }
 

@@ -4,7 +4,7 @@
  * dit_rope.c          rotation tables
  * dit_patch.c         latents <-> patches
  * dit_embed.c         stage 0, forward and backward
- * dit_block_forward.c, dit_block_backward.c
+ * dit_block_forward.c, dit_block_backward.c: the formulas of a block, and of its gradients
  * dit_head.c          the last stage, forward and backward
  *
  * Temporaries are pushed on the context's arena and given back by a reset to a mark. Where a
@@ -76,13 +76,23 @@ void wd_dit_unpatchify(void *latents, /* = */
 
 /* ---- blocks ---- */
 
+/* Rows of a block's modulation m [B, 6, D]: of self-attention, and of the feed-forward part. */
+enum {
+    WD_DIT_SHIFT,
+    WD_DIT_SCALE,
+    WD_DIT_GATE,
+    WD_DIT_FFN_SHIFT,
+    WD_DIT_FFN_SCALE,
+    WD_DIT_FFN_GATE
+};
+
 /* y = RMS norm of x with weight `w`, rotated by `rope` unless it is NULL; rows of x and y are
  * `stride` elements apart. y may be x. */
 void wd_dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_rope *rope,
                       int64_t rows, int64_t stride, const wd_dit_context *context);
 
-/* n = LN(x) (1 + scale) + shift; shift and scale are rows first and first + 1 of the modulation m
- * [B, 6, D]. */
+/* n = LN(x) (1 + scale) + shift; shift and scale are rows `first` (WD_DIT_SHIFT, WD_DIT_FFN_SHIFT)
+ * and first + 1 of the modulation m. */
 void wd_dit_block_modulate(void *n, const void *x, const float *m, int first,
                            const wd_dit_context *context);
 
