@@ -13,8 +13,8 @@
 #include "model/dit/dit_file.h"
 #include "model/files/extra.h"
 #include "model/files/overlay.h"
-#include "model/tables/names.h"
 #include "model/files/part.h"
+#include "model/tables/names.h"
 
 enum { HEAD_DIM = 128, CLIENTS_TEXT_TOKENS = 512 };
 

@@ -3,11 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/text.h"
-#include "core/memory.h"
-#include "core/terminal_safe.h"
 #include "core/require.h"
 #include "core/tensor.h"
+#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/json/json.h"
 #include "model/convert/inspect.h"
 

@@ -341,7 +341,7 @@ wd_status wd_lora_key(char out[WD_LORA_KEY_MAX], const char *text, const wd_tens
     return status;
 }
 
-/* ---- adding what a LoRA changes ---- */
+/* ---- adding a change to rows of a tensor ---- */
 
 enum { COLUMNS = 512 };
 

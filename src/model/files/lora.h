@@ -5,8 +5,8 @@
  * A [rank, columns] and B [rows, rank] are the factors of a product as large as the weight; what
  * alpha / rank is, and where a file says it, model/files/lora_scale.h explains. Opening a list of
  * files finds what each tensor changes and checks all shapes, so that merging
- * (model/files/overlay.h) can only fail for lack of space, or because a value does not fit its
- * dtype. */
+ * (model/files/overlay.h), which adds the changes to the rows of each tensor, can only fail for
+ * lack of space, or because a value does not fit its dtype. */
 #ifndef WD_MODEL_FILES_LORA_H
 #define WD_MODEL_FILES_LORA_H
 
@@ -52,9 +52,7 @@ void wd_loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *loras, const char *
 wd_status wd_lora_key(char out[WD_LORA_KEY_MAX], const char *text, const wd_tensor_table *table,
                       const char *more, wd_err *err);
 
-/* ---- adding what a LoRA changes ----
- *
- * Adds what LoRAs change to rows of a tensor. */
+/* ---- adding a change to rows of a tensor ---- */
 
 /* Room for the factors of a change. */
 typedef struct wd_lora_room {

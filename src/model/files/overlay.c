@@ -3,14 +3,12 @@
  * A tensor is made by pieces of some rows, so that memory does not grow with the model. */
 #include "model/files/overlay.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "wandistiller_status.h"
 
-#include "core/log.h"
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/progress.h"

@@ -5,8 +5,8 @@
 #define WD_MODEL_FILES_PART_H
 
 #include "io/tensors/safetensors.h"
-#include "model/tables/naming.h"
 #include "model/tables/config.h"
+#include "model/tables/naming.h"
 
 /* Opens a transformer's, text encoder's or VAE's weights, under the names that the file has. Torch
  * files are refused by name, with the safetensors file to use instead. */

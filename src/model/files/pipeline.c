@@ -1,4 +1,4 @@
-/* Pipeline folders: see model/files/pipeline.h. */
+/* Pipeline folders, what a pipeline must have, and its tokenizer: see model/files/pipeline.h. */
 #include "model/files/pipeline.h"
 
 #include <inttypes.h>
@@ -54,6 +54,8 @@ wd_status wd_pipeline_config_path(char out[WD_PATH_MAX], const wd_pipeline *p, w
     WD_TRY(wd_pipeline_folder(folder, p, c, err));
     return wd_path_join(out, folder, components[c].config, err);
 }
+
+/* ---- reading a folder ---- */
 
 /* Reads the class of a component in model_index.json: an array [library, class]. Nulls or an absent
  * key mean that there is no such component. */
@@ -315,6 +317,8 @@ wd_status wd_pipeline_settle(wd_pipeline *p, wd_err *err)
     wd_preset_advise(p);
     return WD_OK;
 }
+
+/* ---- what a pipeline must have ---- */
 
 /* Of single files none is to blame for what was not given. */
 static wd_status refuse_not_given(const wd_pipeline *p, wd_component component, const char *there,

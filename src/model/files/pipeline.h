@@ -19,8 +19,8 @@
 #include "io/tensors/safetensors.h"
 #include "io/text/tokenizer.h"
 #include "model/files/overlay.h"
-#include "model/tables/naming.h"
 #include "model/tables/config.h"
+#include "model/tables/naming.h"
 
 enum { WD_PIPELINE_DEFAULT_PIXELS = 512, WD_PIPELINE_DEFAULT_STEPS = 20 };
 

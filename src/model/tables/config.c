@@ -1,5 +1,6 @@
-/* Configurations of the transformer and the text encoder, and functions of all readers: see
- * model/tables/config.h. Defaults are those of the constructors (diffusers WanTransformer3DModel,
+/* Reading the configurations of the transformer and the text encoder, functions of all readers, and
+ * all configurations as JSON: see model/tables/config.h. config_vae.c and config_scheduler.c read
+ * the others. Defaults are those of the constructors (diffusers WanTransformer3DModel,
  * transformers UMT5Config). Limits on sizes are far above any published model: they keep products
  * of a hostile file's numbers within int64_t. */
 #include "model/tables/config.h"
@@ -10,6 +11,8 @@
 #include "model/tables/config_read.h"
 
 enum { EXTENT_MAX = 1 << 20, CHANNELS_MAX = 1 << 14, UMT5_LAYERS_MAX = 1 << 10, PATCH_MAX = 64 };
+
+/* ---- functions of all readers (model/tables/config_read.h) ---- */
 
 wd_status wd_config_check_class(wd_json_reader r, const char *key, const char *expected,
                                 wd_json_need need, wd_err *err)
@@ -77,6 +80,8 @@ wd_status wd_config_refuse_set(wd_json_reader r, const char *const *keys, size_t
     }
     return WD_OK;
 }
+
+/* ---- the transformer ---- */
 
 wd_status wd_dit_config_read(wd_dit_config *out, const json_t *json, const char *where, wd_err *err)
 {
@@ -151,19 +156,7 @@ bool wd_dit_config_same(const wd_dit_config *a, const wd_dit_config *b)
            a->eps == b->eps;
 }
 
-json_t *wd_dit_config_json(const wd_dit_config *c)
-{
-    return json_pack(
-        "{ss ss sn sI sb sf sI sI sn sI sI sI sI s[III] sn ss sI sI}", /* sorted */
-        "_class_name", "WanTransformer3DModel", "_diffusers_version", "0.33.0", "added_kv_proj_dim",
-        "attention_head_dim", (json_int_t)c->head_dim, "cross_attn_norm", (int)c->cross_attn_norm,
-        "eps", c->eps, "ffn_dim", (json_int_t)c->ffn_dim, "freq_dim", (json_int_t)c->freq_dim,
-        "image_dim", "in_channels", (json_int_t)c->in_channels, "num_attention_heads",
-        (json_int_t)c->heads, "num_layers", (json_int_t)c->layers, "out_channels",
-        (json_int_t)c->out_channels, "patch_size", (json_int_t)c->patch[0], (json_int_t)c->patch[1],
-        (json_int_t)c->patch[2], "pos_embed_seq_len", "qk_norm", "rms_norm_across_heads",
-        "rope_max_seq_len", (json_int_t)c->rope_max_seq_len, "text_dim", (json_int_t)c->text_dim);
-}
+/* ---- the text encoder ---- */
 
 /* Reads the dtype of a config: "dtype" in new files, "torch_dtype" in older ones. */
 static wd_status read_file_dtype(wd_dtype *out, wd_json_reader r, wd_err *err)
@@ -230,6 +223,20 @@ wd_status wd_umt5_config_read(wd_umt5_config *out, const json_t *json, const cha
 }
 
 /* ---- configurations as JSON ---- */
+
+json_t *wd_dit_config_json(const wd_dit_config *c)
+{
+    return json_pack(
+        "{ss ss sn sI sb sf sI sI sn sI sI sI sI s[III] sn ss sI sI}", /* sorted */
+        "_class_name", "WanTransformer3DModel", "_diffusers_version", "0.33.0", "added_kv_proj_dim",
+        "attention_head_dim", (json_int_t)c->head_dim, "cross_attn_norm", (int)c->cross_attn_norm,
+        "eps", c->eps, "ffn_dim", (json_int_t)c->ffn_dim, "freq_dim", (json_int_t)c->freq_dim,
+        "image_dim", "in_channels", (json_int_t)c->in_channels, "num_attention_heads",
+        (json_int_t)c->heads, "num_layers", (json_int_t)c->layers, "out_channels",
+        (json_int_t)c->out_channels, "patch_size", (json_int_t)c->patch[0], (json_int_t)c->patch[1],
+        (json_int_t)c->patch[2], "pos_embed_seq_len", "qk_norm", "rms_norm_across_heads",
+        "rope_max_seq_len", (json_int_t)c->rope_max_seq_len, "text_dim", (json_int_t)c->text_dim);
+}
 
 json_t *wd_umt5_config_json(const wd_umt5_config *c)
 {

@@ -1,15 +1,12 @@
-/* How a file names the tensors of a component: as diffusers does, as the original release, or, a
- * text encoder, as llama.cpp does in GGUF files; each behind a prefix ("model.diffusion_model.");
- * and a set of tensors under diffusers' names, so that whoever works with it need not know. */
+/* The components of a pipeline, and how a file names the tensors of one: as diffusers does, as the
+ * original release, or, a text encoder, as llama.cpp does in GGUF files; each behind a prefix
+ * ("model.diffusion_model."); and a set of tensors under diffusers' names, so that whoever works
+ * with it need not know. */
 #ifndef WD_MODEL_TABLES_NAMING_H
 #define WD_MODEL_TABLES_NAMING_H
 
 #include "io/tensors/safetensors.h"
 #include "model/tables/config.h"
-
-/* ---- components ----
- *
- * The components of a pipeline. */
 
 typedef enum wd_component {
     WD_COMPONENT_TRANSFORMER,   /* the only expert, or the high-noise one */

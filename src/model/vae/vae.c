@@ -20,6 +20,10 @@
  */
 enum { GROUP_BYTES = 32 << 20 };
 
+/* Bytes of a band of a convolution's input. They are enough to keep the overhead of launches small,
+ * and few enough for a processor's last cache level. */
+enum { BAND_BYTES = 8 << 20 };
+
 struct wd_vae {
     wd_vae_config config;
     wd_queue *queue;
@@ -65,8 +69,7 @@ wd_status wd_vae_open(wd_vae **out, const wd_vae_config *config, const wd_safete
     wd_status status;
     WD_TRY(wd_alloc(&block, 1, sizeof(wd_vae), "a VAE", err));
     wd_vae *v = block;
-    *v = (wd_vae){
-        .config = *config, .queue = queue, .parts = (int)part, .band_bytes = WD_VAE_BAND_BYTES};
+    *v = (wd_vae){.config = *config, .queue = queue, .parts = (int)part, .band_bytes = BAND_BYTES};
     WD_TRY_OUT(wd_vae_layers_build(v->part, &table, config, err));
     WD_TRY_OUT(wd_alloc(&block, (size_t)table.count, sizeof *v->weight, "a VAE", err));
     v->weight = block;
@@ -355,7 +358,7 @@ size_t wd_vae_decode_bytes(const wd_vae_config *config, const int64_t dim[5])
     wd_vae_layers part[WD_VAE_PARTS];
     if (wd_vae_layers_build(part, NULL, config, NULL) != WD_OK) return 0;
     job j = decode_job(&part[0], config, dim);
-    return measure(&j, NULL, WD_VAE_BAND_BYTES, NULL);
+    return measure(&j, NULL, BAND_BYTES, NULL);
 }
 
 /* ---- normalisation ---- */

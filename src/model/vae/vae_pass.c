@@ -1,4 +1,4 @@
-/* The VAE's layers on the device: see model/vae/vae_pass.h. */
+/* Memory of a pass, and the VAE's layers on the device: see model/vae/vae_pass.h. */
 #include "model/vae/vae_pass.h"
 
 #include <assert.h>
@@ -48,8 +48,6 @@ void wd_vae_pool_give(wd_vae_pool *pool, const void *block)
     pool->count--;
     memmove(&pool->used[at], &pool->used[at + 1], (size_t)(pool->count - at) * sizeof *pool->used);
 }
-
-/* ---- the pass ---- */
 
 /* ---- causal convolutions ---- */
 

@@ -1,4 +1,5 @@
-/* A pass of the VAE's layers over frames on the device. Private to vae*.c.
+/* A pass of the VAE's layers over frames on the device, and the memory that it takes. Private to
+ * vae*.c.
  *
  * A video is passed in chunks, as the reference does: the decoder takes one latent frame at a time,
  * the encoder first one picture, then four. In the first chunk a causal convolution sees only zeros
@@ -16,9 +17,7 @@
 #include "dev/device.h"
 #include "model/vae/vae_layers.h"
 
-/* ---- memory of a pass ----
- *
- * A first-fit allocator for the memory of a VAE pass, within one range.
+/* ---- memory of a pass: a first-fit allocator within one range ----
  *
  * It is no stack like core/arena.h, because in a chain of layers the input is freed while the later
  * output stays. The pass first runs once without launches to find the peak; the same order of calls
@@ -44,6 +43,8 @@ void wd_vae_pool_over(wd_vae_pool *pool, void *base, size_t capacity);
 void *wd_vae_pool_take(wd_vae_pool *pool, size_t bytes);
 void wd_vae_pool_give(wd_vae_pool *pool, const void *block);
 
+/* ---- the pass ---- */
+
 /* Activations [samples, frames, height, width, channels] F32, device, contiguous. */
 typedef struct wd_vae_frames {
     float *data;
@@ -52,16 +53,12 @@ typedef struct wd_vae_frames {
     bool saved; /* a later ADD reads it: it must not be changed or given back */
 } wd_vae_frames;
 
-/* Bytes of a band of a convolution's input. They are enough to keep the overhead of launches small,
- * and few enough for a processor's last cache level. */
-enum { WD_VAE_BAND_BYTES = 8 << 20 };
-
 typedef struct wd_vae_pass {
     wd_queue *queue; /* NULL: nothing is launched, only the pool is measured */
     const wd_vae_layers *layers;
     const wd_tensor *weight; /* by line of the table: F32, device */
     wd_vae_pool pool;
-    int64_t band_bytes;
+    int64_t band_bytes;                   /* of a band of a convolution's input, about */
     int64_t chunk;                        /* 0: the first */
     bool more;                            /* more chunks follow */
     float *history[WD_VAE_LAYERS_MAX][2]; /* the last frames that a layer's convolutions saw */
