@@ -1,7 +1,7 @@
 /* Folder dev/codec. Quantised weights: their formats, encoding and decoding.
  *
- * Codecs: how a quantised value becomes a float. Each format is a small file of this folder, whose
- * function defines the value bit for bit; this is the choice among them. C, C++ and CUDA.
+ * Codecs: how a quantised value becomes a float. Each format has a function in a header of this
+ * folder that defines the value bit for bit; this is the choice among them. C, C++ and CUDA.
  *
  * A value is what its codec says, times the tensor's scale for it where the tensor has scales
  * (core/tensor.h), rounded to nearest even. */

@@ -7,8 +7,8 @@
 #include "core/require.h"
 #include "dev/codec/float8.h"
 #include "dev/codec/k_quants.h"
-#include "dev/codec/q4_k_encode.h"
 #include "dev/codec/legacy_quants.h"
+#include "dev/codec/q4_k_encode.h"
 
 enum { GRAIN_VALUES = 1 << 14 };
 

@@ -1,11 +1,14 @@
-/* The 16 levels that a half byte of IQ4_NL and IQ4_XS stands for (ggml: kvalues_iq4nl): -127, -104,
- * -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113. They are the bytes of two numbers,
- * since a table would lie in a GPU's memory, a copy for each thread. */
+/* GGUF's formats whose half bytes stand for levels that are not equally far apart: IQ4_NL and
+ * IQ4_XS. Of each format here are the size of a block and the float of value i of a block;
+ * dev/codec/codec.h chooses. */
 #ifndef WD_DEV_CODEC_I_QUANTS_H
 #define WD_DEV_CODEC_I_QUANTS_H
 
 #include "dev/codec/block.h"
 
+/* The 16 levels of a half byte (ggml: kvalues_iq4nl): -127, -104, -83, -65, -49, -35, -22, -10, 1,
+ * 13, 25, 38, 53, 69, 89, 113. They are the bytes of two numbers, since a table would lie in a
+ * GPU's memory, a copy for each thread. */
 WD_ANYWHERE float iq4_level(int half)
 {
     const uint64_t levels = half < 8 ? 0xf6eaddcfbfad9881u : 0x7159453526190d01u;
@@ -14,7 +17,7 @@ WD_ANYWHERE float iq4_level(int half)
 
 /* ---- IQ4_NL ----
  *
- * GGUF's IQ4_NL: 32 values in the layout of Q4_0. value = factor level(half), exact. */
+ * A block of 32 values in the layout of Q4_0. value = factor level(half), exact. */
 
 enum { IQ4_NL_VALUES = 32, IQ4_NL_BYTES = 18 };
 
@@ -25,10 +28,9 @@ WD_ANYWHERE float iq4_nl_value(const uint8_t *block, int i)
 
 /* ---- IQ4_XS ----
  *
- * GGUF's IQ4_XS: a block of 256 values in 8 groups of 32. It has a float16 factor, then the scales
- * of the groups (2 bytes with their upper 2 bits, 4 bytes with their lower 4 bits), then 16 bytes
- * for each group, which has its halves as in Q4_0. value = factor (scale - 32) level(half), exact.
- */
+ * A block of 256 values in 8 groups of 32: a float16 factor, the scales of the groups (2 bytes with
+ * their upper 2 bits, 4 bytes with their lower 4 bits), then 16 bytes for each group, which has its
+ * halves as in Q4_0. value = factor (scale - 32) level(half), exact. */
 
 enum { IQ4_XS_VALUES = 256, IQ4_XS_BYTES = 136 };
 

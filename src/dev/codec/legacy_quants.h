@@ -1,9 +1,15 @@
-/* GGUF's Q4_0: 32 values as a float16 factor, then 16 bytes, the low halves of which have the first
- * 16 values and the high ones the others. value = factor (half - 8), exact. */
+/* GGUF's oldest formats: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0. A block has 32 values: a float16 factor,
+ * in the formats whose names end in 1 a float16 offset, and the bits of the values. Of each format
+ * here are the size of a block and the float of value i of a block; dev/codec/codec.h chooses. */
 #ifndef WD_DEV_CODEC_LEGACY_QUANTS_H
 #define WD_DEV_CODEC_LEGACY_QUANTS_H
 
 #include "dev/codec/block.h"
+
+/* ---- Q4_0 ----
+ *
+ * A factor, then 16 bytes, the low halves of which have the first 16 values and the high ones the
+ * others. value = factor (half - 8), exact. */
 
 enum { Q4_0_VALUES = 32, Q4_0_BYTES = 18 };
 
@@ -15,8 +21,8 @@ WD_ANYWHERE float q4_0_value(const uint8_t *block, int i)
 
 /* ---- Q4_1 ----
  *
- * GGUF's Q4_1: 32 values as a float16 factor and a float16 offset, then 16 bytes with the halves as
- * in Q4_0. value = factor half + offset; only the sum is rounded. */
+ * A factor and an offset, then 16 bytes with the halves as in Q4_0. value = factor half + offset;
+ * only the sum is rounded. */
 
 enum { Q4_1_VALUES = 32, Q4_1_BYTES = 20 };
 
@@ -28,9 +34,8 @@ WD_ANYWHERE float q4_1_value(const uint8_t *block, int i)
 
 /* ---- Q5_0 ----
  *
- * GGUF's Q5_0: 32 values as a float16 factor, 4 bytes with bit 4 of each value (value i in bit i,
- * little endian), then 16 bytes with the lower bits, as in Q4_0. value = factor (bits - 16), exact.
- */
+ * A factor, 4 bytes with bit 4 of each value (value i in bit i, little endian), then 16 bytes with
+ * the lower bits, as in Q4_0. value = factor (bits - 16), exact. */
 
 enum { Q5_0_VALUES = 32, Q5_0_BYTES = 22 };
 
@@ -42,9 +47,8 @@ WD_ANYWHERE float q5_0_value(const uint8_t *block, int i)
 
 /* ---- Q5_1 ----
  *
- * GGUF's Q5_1: 32 values as a float16 factor and a float16 offset, 4 bytes with bit 4 of each
- * value, and 16 bytes with the lower bits, as in Q5_0. value = factor bits + offset; only the sum
- * is rounded. */
+ * A factor and an offset, 4 bytes with bit 4 of each value, and 16 bytes with the lower bits, as in
+ * Q5_0. value = factor bits + offset; only the sum is rounded. */
 
 enum { Q5_1_VALUES = 32, Q5_1_BYTES = 24 };
 
@@ -56,7 +60,7 @@ WD_ANYWHERE float q5_1_value(const uint8_t *block, int i)
 
 /* ---- Q8_0 ----
  *
- * GGUF's Q8_0: 32 values as a float16 factor, then 32 signed bytes. value = factor byte, exact. */
+ * A factor, then 32 signed bytes. value = factor byte, exact. */
 
 enum { Q8_0_VALUES = 32, Q8_0_BYTES = 34 };
 
