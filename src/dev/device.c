@@ -11,6 +11,7 @@
 #include "core/memory.h"
 #include "core/require.h"
 #include "dev/device_impl.h"
+#include "dev/pinned.h"
 
 /* ---- devices ---- */
 

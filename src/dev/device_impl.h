@@ -127,14 +127,6 @@ void wd_device_discard(wd_device *device);
 /* `bytes` rounded up to granules; SIZE_MAX: overflow. */
 size_t wd_device_in_granules(const wd_device *device, size_t bytes);
 
-/* dev/pinned.c: ends the process unless [address, address + bytes) is in a pool of the queue's kind
- * of device, or is host memory that was allocated for or registered with this kind. */
-void wd_pinned_require(const wd_queue *queue, const void *address, size_t bytes);
-
-/* dev/pinned.c: removes the device's host memory from the list if it was not freed or unregistered:
- * memory to which other devices may still write is not freed when a job ends early. */
-void wd_pinned_close(const wd_device *device);
-
 /* Whether the address is in a block of this device. */
 bool wd_device_has(wd_device *device, const void *address);
 

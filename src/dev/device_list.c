@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/text.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "dev/cuda.h"
 
 /* A part of the text of `option`. */

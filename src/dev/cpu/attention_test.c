@@ -1,5 +1,5 @@
 /* Attention is compared with plain C, its gradients with finite differences, and its bits with one
- * another: see cpu/matrix_check.h. */
+ * another: see kernels/matrix_check.h. */
 #include "kernels/matrix_check.h"
 
 /* Measured up to 5e-7 (forward) and 2e-6 (gradients) of the row's largest. In bf16 both algorithms

@@ -1,4 +1,4 @@
-/* Convolutions against plain C: see cpu/matrix_check.h. */
+/* Convolutions against plain C: see kernels/matrix_check.h. */
 #include "kernels/matrix_check.h"
 
 /* fp32 sums of up to some thousand products in another order than the reference's double. */

@@ -182,7 +182,8 @@ static const wd_device_kind cpu_kind = {
     .owns = cpu_owns,
 };
 
-wd_status wd_cpu_open(wd_device **out, bool guarded, int threads, wd_err *err)
+/* `guarded`: see guard.c. */
+static wd_status open_cpu(wd_device **out, bool guarded, int threads, wd_err *err)
 {
     wd_cpu_kernels kernels;
     cpu_device *cpu;
@@ -208,10 +209,10 @@ wd_status wd_cpu_open(wd_device **out, bool guarded, int threads, wd_err *err)
 
 wd_status wd_device_open_cpu(wd_device **out, int threads, wd_err *err)
 {
-    return wd_cpu_open(out, false, threads, err);
+    return open_cpu(out, false, threads, err);
 }
 
 wd_status wd_device_open_guard(wd_device **out, int threads, wd_err *err)
 {
-    return wd_cpu_open(out, true, threads, err);
+    return open_cpu(out, true, threads, err);
 }

@@ -83,9 +83,6 @@ size_t wd_cpu_kernels_workspace(const wd_cpu_kernels *kernels, wd_op op, const v
 void wd_cpu_kernels_run(const wd_cpu_kernels *kernels, wd_op op, const void *args, void *workspace,
                         size_t workspace_bytes);
 
-/* The cpu device; `guarded`: see guard.c. */
-wd_status wd_cpu_open(wd_device **out, bool guarded, int threads, wd_err *err);
-
 /* guard.c: memory whose pages are inaccessible unless the device is entered. */
 wd_status wd_guard_alloc(void **out, bool entered, size_t bytes, wd_err *err);
 void wd_guard_free(void *block, size_t bytes);

@@ -1,4 +1,5 @@
-/* The kernels of this machine: see cpu/cpu.h. */
+/* The table of kernels of each instruction set, and the choice of one for this machine: see
+ * dev/cpu/cpu.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,10 @@
 #include "dev/cpu/reference.h"
 
 /* ---- the table of kernels ---- */
+
+#ifndef WD_BUILT_generic
+#error "cmake/library.cmake defines WD_BUILT_x for this file, for every set x that is built"
+#endif
 
 /* What puts the kernels of each set into a table; NULL: this program has none of that set. */
 static void (*const use_isa[WD_CPU_ISA_COUNT])(wd_cpu_table *table) = {
@@ -61,7 +66,7 @@ size_t wd_cpu_workspace_bytes(const wd_cpu_table *table, wd_op op, const void *a
     return workspace ? workspace(args) : 0;
 }
 
-/* ---- the kernels of this machine ---- */
+/* ---- the choice of a set ---- */
 
 static _Atomic int most = WD_CPU_ISA_COUNT - 1; /* see wd_device_limit_kernels */
 
@@ -149,6 +154,8 @@ wd_status wd_device_check_kernels(wd_err *err)
 {
     return wd_onednn_take_miss(err);
 }
+
+/* ---- the chosen kernels ---- */
 
 size_t wd_cpu_kernels_workspace(const wd_cpu_kernels *kernels, wd_op op, const void *args)
 {

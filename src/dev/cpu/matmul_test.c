@@ -1,4 +1,4 @@
-/* Matrix products against plain C, and their bits: see cpu/matrix_check.h. */
+/* Matrix products against plain C, and their bits: see kernels/matrix_check.h. */
 #include "kernels/matrix_check.h"
 
 typedef struct params {

@@ -1,4 +1,4 @@
-/* Kernels of norms and residuals against plain C: see cpu/kernels_check.h. */
+/* Kernels of norms and residuals against plain C: see kernels/kernels_check.h. */
 #include "kernels/kernels_check.h"
 
 /* Sums of up to some thousand products in fp32 lanes, against double: measured up to 6e-7. */

@@ -1,4 +1,4 @@
-/* Elementwise kernels, copies and conversions against plain C: see cpu/kernels_check.h. */
+/* Elementwise kernels, copies and conversions against plain C: see kernels/kernels_check.h. */
 #include "kernels/kernels_check.h"
 
 /* Operations whose every step is defined: the same bits as plain C. */

@@ -46,8 +46,7 @@ static inline float wd_round_to(wd_dtype type, float value)
     return type == WD_BF16 ? wd_bf16_to_f32(wd_f32_to_bf16(value)) : value;
 }
 
-/* act(x), and its derivative; fp32 in and out. */
+/* act(x); fp32 in and out. */
 float wd_ref_act(wd_act act, float x);
-float wd_ref_act_derivative(wd_act act, float x);
 
 #endif

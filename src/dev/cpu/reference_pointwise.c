@@ -28,8 +28,9 @@ float wd_ref_act(wd_act act, float x)
     return x;
 }
 
-/* d/dx x sigmoid(f(x)) = s + x s (1 - s) f'(x); the second term vanishes where s is 0 or 1. */
-float wd_ref_act_derivative(wd_act act, float x)
+/* act'(x): d/dx x sigmoid(f(x)) = s + x s (1 - s) f'(x); the second term vanishes where s is 0
+ * or 1. */
+static float act_derivative(wd_act act, float x)
 {
     double v = x, s = 1, slope = 0;
     switch (act) {
@@ -73,8 +74,7 @@ void wd_ref_activation_backward(const void *args, wd_cpu_context *context)
     const wd_activation_backward_args *a = args;
     for (int64_t i = 0; i < a->count; i++)
         wd_store(a->dx, a->type, i,
-                 wd_load(a->dy, a->type, i) *
-                     wd_ref_act_derivative(a->act, wd_load(a->x, a->type, i)));
+                 wd_load(a->dy, a->type, i) * act_derivative(a->act, wd_load(a->x, a->type, i)));
 }
 
 void wd_ref_multiply(const void *args, wd_cpu_context *context)

@@ -1,4 +1,4 @@
-/* Sums, loss and optimiser against plain C: see cpu/kernels_check.h. */
+/* Sums, loss and optimiser against plain C: see kernels/kernels_check.h. */
 #include "kernels/kernels_check.h"
 
 #include "core/random.h"

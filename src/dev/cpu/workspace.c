@@ -1,11 +1,13 @@
-/* The workspace of matrix products, convolutions and attention, for every instruction set. It grows
- * with the number of threads, since each has packed operands of its own. */
+/* The workspace of kernels, the same for every instruction set (see dev/cpu/isa/isa.h): of matrix
+ * products, convolutions and attention for the threads' operands, of sums for their parts. */
 #include "core/parallel.h"
 #include "dev/cpu/attention_plan.h"
 #include "dev/cpu/isa/column_sums.h"
 #include "dev/cpu/isa/isa.h"
 #include "dev/cpu/product_plan.h"
 #include "dev/cpu/winograd_plan.h"
+
+/* ---- operands: the workspace grows with the number of threads, for each packs its own ---- */
 
 size_t wd_isa_matmul_workspace(const void *args)
 {
@@ -42,7 +44,7 @@ size_t wd_isa_attention_backward_workspace(const void *args)
     return (size_t)p.parts * p.part_floats * sizeof(float);
 }
 
-/* ---- pointwise kernels ---- */
+/* ---- sums of chunks: however many threads there are, chunks are the same ---- */
 
 static size_t column_sums_bytes(int64_t rows, int64_t group_rows, int64_t outputs, int64_t width)
 {
