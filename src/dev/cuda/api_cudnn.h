@@ -1,5 +1,11 @@
-/* The functions of cuDNN that the cuda device calls.
- * X(result type, field of wd_cuda_cudnn, exported symbol, parameters).
+/* What the cuda device uses of cuDNN 9's graph interface: handles, numbers of attributes, types and
+ * modes, and functions.
+ *
+ * Written from the published interface, so that the cuda device compiles without NVIDIA's headers;
+ * where these are there, abi_libraries_test.c compares every number here with theirs.
+ *
+ * Each list names an item as cuDNN does behind its prefix: X(POINTWISE_MODE, 0) of the list of
+ * attributes is CUDNN_ATTR_POINTWISE_MODE there and WD_CUDNN_ATTR_POINTWISE_MODE here.
  */
 #ifndef WD_DEV_CUDA_API_CUDNN_H
 #define WD_DEV_CUDA_API_CUDNN_H
@@ -8,16 +14,6 @@
 #include <stdint.h>
 
 #include "dev/cuda/api_driver.h"
-
-/* ---- types and constants ----
- *
- * What a caller of cuDNN 9's graph interface needs to know of its binary interface: handles,
- * numbers of attributes, types and modes. Written from the published interface, so that the cuda
- * device compiles without NVIDIA's headers; where these are there, abi_libraries_test.c compares
- * every number here with theirs.
- *
- * Each list names an item as cuDNN does behind its prefix: X(POINTWISE_MODE, 0) of the list of
- * attributes is CUDNN_ATTR_POINTWISE_MODE there and WD_CUDNN_ATTR_POINTWISE_MODE here. */
 
 typedef void *wd_cudnn_handle;
 typedef void *wd_cudnn_descriptor; /* of any kind: an object inside cuDNN */
@@ -207,6 +203,9 @@ enum { WD_CUDNN_HEUR_MODE_MAP(X) };
 
 enum { WD_CUDNN_CROSS_CORRELATION = 1 };
 
+/* ---- functions ---- */
+
+/* X(result type, field of wd_cuda_cudnn, exported symbol, parameters). */
 #define WD_CUDA_CUDNN_MAP(X)                                                                       \
     X(size_t, get_version, cudnnGetVersion, (void))                                                \
     X(const char *, error_string, cudnnGetErrorString, (wd_cudnn_status status))                   \

@@ -1,23 +1,16 @@
-/* The functions of the CUDA driver, libcuda.so.1, that the cuda device calls.
- * X(result type, field of wd_cuda_driver, exported symbol, parameters).
+/* What the cuda device uses of the CUDA driver, libcuda.so.1: types, constants and functions.
  *
- * Symbols carry the version that both CUDA 12 and CUDA 13 drivers export, such as cuMemAlloc_v2.
+ * They are declared here, after NVIDIA's documentation of the CUDA Driver API (versions 12 and 13),
+ * so that the device compiles on machines without a CUDA toolkit. abi_test.c compares everything in
+ * this file with NVIDIA's own header where there is one.
+ *
+ * Names: wd_cu_x is the driver's CUx. Handles are pointers to the driver's own incomplete structs;
+ * enumerations are `unsigned`, which is how the compilers that we support pass them.
  */
 #ifndef WD_DEV_CUDA_API_DRIVER_H
 #define WD_DEV_CUDA_API_DRIVER_H
 
 #include <stddef.h>
-
-/* ---- types and constants ----
- *
- * The part of the CUDA driver's binary interface that the cuda device uses: types, constants, and
- * through api_driver.h the signatures of functions. It is declared here, after NVIDIA's
- * documentation of the CUDA Driver API (versions 12 and 13), so that the device compiles on
- * machines without a CUDA toolkit. abi_test.c compares everything in this file with NVIDIA's own
- * header where there is one.
- *
- * Names: wd_cu_x is the driver's CUx. Handles are pointers to the driver's own incomplete structs;
- * enumerations are `unsigned`, which is how the compilers that we support pass them. */
 
 typedef unsigned wd_cu_result;            /* CUresult: 0, or why a call failed */
 typedef int wd_cu_device;                 /* CUdevice: the number of a GPU */
@@ -73,6 +66,10 @@ enum { WD_CU_RESULT_MAP(X) };
 enum { WD_CU_VALUE_MAP(X) };
 #undef X
 
+/* ---- functions ---- */
+
+/* X(result type, field of wd_cuda_driver, exported symbol, parameters). Symbols carry the version
+ * that both CUDA 12 and CUDA 13 drivers export, such as cuMemAlloc_v2. */
 #define WD_CUDA_DRIVER_MAP(X)                                                                      \
     X(wd_cu_result, init, cuInit, (unsigned flags))                                                \
     X(wd_cu_result, driver_get_version, cuDriverGetVersion, (int *version))                        \

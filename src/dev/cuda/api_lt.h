@@ -1,5 +1,8 @@
-/* The functions of cuBLASLt that the cuda device calls.
- * X(result type, field of wd_cuda_lt, exported symbol, parameters).
+/* What the cuda device uses of cuBLASLt: opaque handles, numbers of attributes and types, the one
+ * struct that callers see into, and functions.
+ *
+ * Written from the published interface, so that the cuda device compiles without NVIDIA's headers;
+ * where these are there, abi_libraries_test.c compares everything here with theirs.
  */
 #ifndef WD_DEV_CUDA_API_LT_H
 #define WD_DEV_CUDA_API_LT_H
@@ -8,13 +11,6 @@
 #include <stdint.h>
 
 #include "dev/cuda/api_driver.h"
-
-/* ---- types and constants ----
- *
- * What a caller of cuBLASLt needs to know of its binary interface: opaque handles, numbers of
- * attributes and types, and the one struct that callers see into. Written from the published
- * interface, so that the cuda device compiles without NVIDIA's headers; where these are there,
- * abi_libraries_test.c compares everything here with theirs. */
 
 typedef void *wd_lt_handle;
 typedef void *wd_lt_product;    /* cublasLtMatmulDesc_t: what a product computes */
@@ -86,6 +82,9 @@ typedef struct wd_lt_candidate {
 enum { WD_LT_VALUE_MAP(X) };
 #undef X
 
+/* ---- functions ---- */
+
+/* X(result type, field of wd_cuda_lt, exported symbol, parameters). */
 #define WD_CUDA_LT_MAP(X)                                                                          \
     X(size_t, get_version, cublasLtGetVersion, (void))                                             \
     X(const char *, status_name, cublasLtGetStatusName, (wd_lt_status status))                     \

@@ -1,5 +1,8 @@
-/* The functions of NCCL that the cuda device calls.
- * X(result type, field of wd_cuda_nccl, exported symbol, parameters).
+/* What the cuda device uses of NCCL: opaque handles, results, the key by which ranks find one
+ * another, the beginning of its configuration, and functions.
+ *
+ * Written from the published interface, so that the cuda device compiles without NVIDIA's headers;
+ * where nccl.h is there, abi_nccl_test.c compares everything here with it.
  */
 #ifndef WD_DEV_CUDA_API_NCCL_H
 #define WD_DEV_CUDA_API_NCCL_H
@@ -7,13 +10,6 @@
 #include <stddef.h>
 
 #include "dev/cuda/api_driver.h"
-
-/* ---- types and constants ----
- *
- * What a caller of NCCL needs to know of its binary interface: opaque handles, results, the key by
- * which ranks find one another, and the beginning of its configuration. Written from the published
- * interface, so that the cuda device compiles without NVIDIA's headers; where nccl.h is there,
- * abi_nccl_test.c compares everything here with it. */
 
 typedef struct ncclComm *wd_nccl_comm;
 
@@ -54,6 +50,9 @@ enum { WD_NCCL_VALUE_MAP(X) };
 #define WD_NCCL_MAGIC 0xcafebeefu
 #define WD_NCCL_CONFIG_VERSION 21400u /* 2.14.0 */
 
+/* ---- functions ---- */
+
+/* X(result type, field of wd_cuda_nccl, exported symbol, parameters). */
 #define WD_CUDA_NCCL_MAP(X)                                                                        \
     X(wd_nccl_result, get_version, ncclGetVersion, (int *version))                                 \
     X(wd_nccl_result, get_key, ncclGetUniqueId, (wd_nccl_key * key))                               \

@@ -1,5 +1,5 @@
-/* Graphs of cuDNN operations, and the plans that run them: a thin layer over cuDNN's backend
- * interface, which knows nothing of attention or convolutions.
+/* Opening cuDNN, graphs of its operations, and the plans that run them: a thin layer over its
+ * backend interface, which knows nothing of attention or convolutions.
  *
  * A caller describes tensors and the operations between them, asks for a plan, and runs the plan
  * with the addresses of the tensors that it numbered. Failures while a graph is described are kept
@@ -19,12 +19,26 @@ enum {
     WD_CUDNN_KNOBS_MAX = 32
 };
 
+/* ---- the library ---- */
+
 /* What graphs are planned for: a GPU by its handle, or (tests) a GPU that is only described. */
 typedef struct wd_cudnn_target {
     const wd_cuda_cudnn *cudnn;
     wd_cudnn_handle handle;     /* NULL: plans are made and cannot be run */
     wd_cudnn_descriptor device; /* finalized device properties, where handle is NULL */
 } wd_cudnn_target;
+
+/* Opens a handle of cuDNN for one GPU, as attention.c and conv.c each have one. *out is zeroed
+ * where there is an error. `what` needs it: "attention on a GPU". WD_UNSUPPORTED, WD_OUT_OF_MEMORY.
+ */
+wd_status wd_cudnn_open(wd_cudnn_target *out, const wd_cuda_gpu *gpu, const char *what,
+                        wd_err *err);
+void wd_cudnn_close(wd_cudnn_target *target); /* of a zeroed one, too */
+
+/* What runs from now on, runs on the stream. WD_INTERNAL. */
+wd_status wd_cudnn_use_stream(const wd_cudnn_target *target, wd_cu_stream stream, wd_err *err);
+
+/* ---- graphs ---- */
 
 typedef struct wd_cudnn_graph {
     const wd_cudnn_target *target;
@@ -56,8 +70,7 @@ void wd_cudnn_graph_open(wd_cudnn_graph *graph, const wd_cudnn_target *target);
 void wd_cudnn_graph_close(wd_cudnn_graph *graph);
 
 /* `id`: positive, the number by which a run names a real tensor or a value; ignored for virtual
- * ones. Real tensors of bf16 lie at
- * multiples of 16 bytes, those of fp32 at multiples of 4. */
+ * ones. Real tensors of bf16 lie at multiples of 16 bytes, those of fp32 at multiples of 4. */
 wd_cudnn_descriptor wd_cudnn_tensor(wd_cudnn_graph *graph, wd_cudnn_place place, int64_t id,
                                     const wd_cudnn_shape *shape);
 
@@ -81,6 +94,8 @@ typedef struct wd_cudnn_window {
 /* y = x convolved with w, summed in fp32: x [N, C, axes..], w [K, C, axes..], y [N, K, axes..]. */
 void wd_cudnn_convolution(wd_cudnn_graph *graph, wd_cudnn_descriptor y, wd_cudnn_descriptor x,
                           wd_cudnn_descriptor w, const wd_cudnn_window *window);
+
+/* ---- plans (cudnn_plan.c) ---- */
 
 /* An engine of cuDNN's with its settings: what decides the bits of a result, beside the graph. */
 typedef struct wd_cudnn_choice {
@@ -119,18 +134,5 @@ void wd_cudnn_plan_close(wd_cudnn_plan *plan); /* of a zeroed plan, too */
  * is done. Fails as wd_cudnn_plan_open does. */
 wd_status wd_cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t *id,
                             void *const *address, void *workspace, wd_err *err);
-
-/* ---- opening cuDNN ----
- *
- * A handle of cuDNN for one GPU, as attention.c and conv.c each have one. */
-
-/* *out is zeroed where there is an error. `what` needs it: "attention on a GPU". WD_UNSUPPORTED,
- * WD_OUT_OF_MEMORY. */
-wd_status wd_cudnn_open(wd_cudnn_target *out, const wd_cuda_gpu *gpu, const char *what,
-                        wd_err *err);
-void wd_cudnn_close(wd_cudnn_target *target); /* of a zeroed one, too */
-
-/* What runs from now on, runs on the stream. WD_INTERNAL. */
-wd_status wd_cudnn_use_stream(const wd_cudnn_target *target, wd_cu_stream stream, wd_err *err);
 
 #endif

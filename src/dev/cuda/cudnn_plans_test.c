@@ -6,11 +6,11 @@
 
 #include <dlfcn.h>
 
+#include "dev/cuda/api.h"
 #include "dev/cuda/attention_graph.h"
 #include "dev/cuda/attention_way.h"
 #include "dev/cuda/beside_work.h"
 #include "dev/cuda/conv_graph.h"
-#include "dev/cuda/api.h"
 
 typedef struct gpu {
     const char *name;

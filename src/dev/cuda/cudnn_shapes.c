@@ -1,14 +1,13 @@
 /* See cudnn_shapes.h. */
 #include "dev/cuda/cudnn_shapes.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "core/text.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/require.h"
+#include "core/text.h"
 #include "dev/cuda/cudnn_graph.h"
 
 struct wd_cudnn_family {

@@ -2,11 +2,11 @@
  *
  * The cuda device from inside. Private to src/dev/cuda.
  *
- * cuda.c: opening, closing, traits; fault.c: what failed; memory.c: device memory; memory.c: pinned
- * host memory; queue.c: streams, events, copies; peers.c: exchanges with GPUs of other ranks;
- * dispatch.c: which library or kernel an operation goes to. All of a device's work is in its GPU's
- * primary context, which libraries use, too. Any thread may call any function, so each one makes
- * that context the current one of its thread first. */
+ * cuda.c: opening, closing, traits; fault.c: what failed; memory.c: device memory and pinned host
+ * memory; library_memory.c: what libraries take beside; queue.c: streams, events, copies; peers.c:
+ * exchanges with GPUs of other ranks; dispatch.c: which library or kernel an operation goes to. All
+ * of a device's work is in its GPU's primary context, which libraries use, too. Any thread may call
+ * any function, so each one makes that context the current one of its thread first. */
 #ifndef WD_DEV_CUDA_IMPL_H
 #define WD_DEV_CUDA_IMPL_H
 

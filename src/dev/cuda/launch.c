@@ -1,4 +1,5 @@
-/* Grids, and which function launches which operation: see cuda/launch.h. */
+/* How our own kernels are launched: which of them an operation takes, in which grid of which
+ * blocks, and in which workspace. See dev/cuda/launch.h. */
 #include "dev/cuda/launch.h"
 
 #include <limits.h>
@@ -250,7 +251,7 @@ static void launch_strided_copy(launcher *l, const void *args)
                               .alpha = op->alpha,
                               .beta = op->beta};
     if (!wd_strided_walk_plan(&a.walk, op)) return;
-    int64_t eights = (a.walk.inner.count + 7) / 8, threads = eights;
+    int64_t eights = parts(a.walk.inner.count, EIGHT), threads = eights;
     for (int i = 0; i < a.walk.outers; i++) threads *= a.walk.outer[i].count;
     WD_REQUIRE(threads <= INT_MAX && a.walk.repeat_count <= INT_MAX,
                "a strided copy of %lld times 8 elements", (long long)threads);
@@ -326,7 +327,7 @@ static const unsigned tile_block[3] = {16, 16, 1};
 
 static int64_t tiles(int64_t rows, int64_t columns)
 {
-    return (rows + TILE - 1) / TILE * ((columns + TILE - 1) / TILE);
+    return parts(rows, TILE) * parts(columns, TILE);
 }
 
 static void launch_matmul(launcher *l, const void *args)
@@ -352,7 +353,7 @@ static void run_warps(launcher *l, wd_cuda_kernel kernel, int64_t heads, int64_t
     int64_t warps = ROW_SHARED_MAX / (int64_t)sizeof(float) / floats;
     if (warps > ROW_THREADS_MAX / 32) warps = ROW_THREADS_MAX / 32;
     const unsigned block[3] = {32, (unsigned)warps, 1};
-    run_blocks(l, kernel, heads * ((tokens + warps - 1) / warps), 1, block,
+    run_blocks(l, kernel, heads * parts(tokens, warps), 1, block,
                (size_t)(warps * floats) * sizeof(float), args, bytes);
 }
 

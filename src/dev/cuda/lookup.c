@@ -1,4 +1,5 @@
-/* See dev/cuda/lookup.h. */
+/* Looking for NVIDIA's libraries, and asking Python where its packages are: see dev/cuda/lookup.h.
+ */
 #include "dev/cuda/lookup.h"
 
 #include <dlfcn.h>
@@ -134,7 +135,7 @@ static const char *python_prefix(void)
     return sys_prefix[0] ? sys_prefix : NULL;
 }
 
-/* ---- libraries ---- */
+/* ---- places ---- */
 
 /* Folders: those that the pattern of glob(7) `below` names in the folder that the variable of the
  * environment names (NULL: in the root folder). Those of one variable stand together. PATH names
@@ -175,6 +176,8 @@ static const place driver_places[] = {
     {NULL, "/usr/lib/x86_64-linux-gnu/nvidia/current"},
     {NULL, NULL},
 };
+
+/* ---- files in a place ---- */
 
 /* Appends to what the search says of itself. */
 __attribute__((format(printf, 2, 3))) static void note(wd_cuda_found *out, const char *format, ...)
@@ -284,6 +287,8 @@ static bool try_place(wd_cuda_found *out, const place *p, const char *name, visi
     const char *root = root_of(p);
     return root && try_root(out, root, (int)strlen(root), p->below, name, visit);
 }
+
+/* ---- the search ---- */
 
 static const place *preferred; /* of `places`; NULL: what the loader finds comes first */
 

@@ -15,10 +15,6 @@
 
 #include "core/error.h"
 
-/* ---- the packages of Python ----
- *
- * Where the user's Python keeps its packages. */
-
 enum { WD_CUDA_PATH_TEXT = 512, WD_CUDA_LOOKED_TEXT = 1536 };
 
 typedef struct wd_cuda_found {

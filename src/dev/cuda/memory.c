@@ -1,9 +1,11 @@
-/* Device memory: one allocation of the driver per block, for blocks are few and large (arenas).
+/* Memory of a GPU, and pinned host memory.
  *
- * The driver gives large blocks out in pieces of 2 MiB, which is the granule that the books count.
- * Beside the pool there are the context, kernels and what libraries keep for themselves. Part of
- * that is there when a device is opened, and is measured; libraries load the rest when they first
- * compute, for which a reserve is left free: an estimate, or what library_memory.c has measured. */
+ * Of the GPU's memory each block is one allocation of the driver, for blocks are few and large
+ * (arenas). The driver gives large blocks out in pieces of 2 MiB, which is the granule that the
+ * books count. Beside the pool there are the context, kernels and what libraries keep for
+ * themselves. Part of that is there when a device is opened, and is measured; libraries load the
+ * rest when they first compute, for which a reserve is left free: an estimate, or what
+ * library_memory.c has measured. */
 #include <string.h>
 #include <unistd.h>
 
@@ -14,6 +16,8 @@
 /* Of the GPU's memory, for kernels of libraries that are loaded when they are first used, until it
  * is measured (library_memory.c): a 64th, at most 512 MiB. */
 enum { RESERVE_PART = 64, RESERVE_MAX = 512 << 20 };
+
+/* ---- what there is, and what is left free ---- */
 
 static double gib(size_t bytes)
 {
@@ -56,6 +60,8 @@ wd_status wd_cuda_pool_measure(wd_cuda_device *device, size_t free_at_first, wd_
                device->base.name, gib(total - free_at_first), gib(total));
     return WD_OK;
 }
+
+/* ---- blocks of device memory ---- */
 
 static wd_status explain_shortage(wd_cuda_device *device, size_t bytes, wd_err *err)
 {

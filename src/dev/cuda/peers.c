@@ -11,6 +11,7 @@
  * wait, and nothing comes after it.
  */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,112 +19,24 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/thread.h"
-#include "dev/cuda/peers.h"
+#include "dev/cuda/impl.h"
 #include "dev/library_memory.h"
 
-/* ---- the check of peers ---- */
-
-enum { CHECK_COUNT = 64 }; /* numbers that every two members exchange */
-
-/* Of what `from` tells `to`, number i. */
-static int32_t number_of(int from, int to, int i)
-{
-    return (int32_t)((from * 1009 + to) * 1013 + i);
-}
-
-/* `numbers` [2, members, CHECK_COUNT] host: what goes, then room for what comes; `block`: the same
- * on the device. Returns once the exchange is done, or at `p->until`. */
-static wd_status exchange_numbers(cuda_peers *p, wd_queue *queue, wd_event *done, int32_t *block,
-                                  int32_t *numbers, wd_err *err)
-{
-    const int members = p->base.members, half = members * CHECK_COUNT;
-    const size_t bytes = CHECK_COUNT * sizeof *block;
-    wd_peer_move moves[2 * members];
-    int count = 0;
-    for (int m = 0; m < members; m++) {
-        if (m == p->base.member) continue;
-        for (int i = 0; i < CHECK_COUNT; i++)
-            numbers[m * CHECK_COUNT + i] = number_of(p->base.member, m, i);
-        moves[count++] = (wd_peer_move){.peer = m, .from = block + m * CHECK_COUNT, .bytes = bytes};
-        moves[count++] =
-            (wd_peer_move){.peer = m, .to = block + half + m * CHECK_COUNT, .bytes = bytes};
-    }
-    wd_queue_copy_and_wait(queue, block, numbers, (size_t)half * sizeof *block);
-    wd_peers_exchange(&p->base, queue, moves, count);
-    wd_event_record(done, queue);
-    for (int64_t looks = 0; !wd_event_is_done(done) && wd_clock_s() < p->until; looks++)
-        wd_cuda_peers_pause(looks);
-    WD_TRY(wd_cuda_fault(p->base.device, err));
-    if (!wd_event_is_done(done))
-        return wd_fail(err, WD_DEVICE_FAULT,
-                       "%s: NCCL has connected all ranks, but what they exchange does not come. "
-                       "NCCL_DEBUG=INFO in the environment makes it say more; --nccl off exchanges "
-                       "gradients by way of host memory",
-                       p->base.device->name);
-    wd_queue_copy_and_wait(queue, numbers, block, 2 * (size_t)half * sizeof *block);
-    return wd_cuda_fault(p->base.device, err);
-}
-
-static wd_status compare_numbers(const cuda_peers *p, const int32_t *came, wd_err *err)
-{
-    for (int m = 0; m < p->base.members; m++)
-        for (int i = 0; i < CHECK_COUNT && m != p->base.member; i++)
-            if (came[m * CHECK_COUNT + i] != number_of(m, p->base.member, i))
-                return wd_fail(err, WD_DEVICE_FAULT,
-                               "%s: what rank %d sent by NCCL is not what came: expected %d, found "
-                               "%d. --nccl off exchanges gradients by way of host memory",
-                               p->base.device->name, m, number_of(m, p->base.member, i),
-                               came[m * CHECK_COUNT + i]);
-    return WD_OK;
-}
-
-/* What a check needs of the device. */
-typedef struct checking {
-    wd_queue *queue;
-    wd_event *done;
-    void *block;
-} checking;
-
-static void close_checking(const checking *c, wd_device *device)
-{
-    wd_queue_close(c->queue);
-    wd_event_close(c->done);
-    wd_device_free(device, c->block);
-}
-
-static wd_status open_checking(checking *c, wd_device *device, size_t bytes, wd_err *err)
-{
-    wd_status status;
-    WD_TRY_OUT(wd_queue_open(&c->queue, device, err));
-    WD_TRY_OUT(wd_event_open(&c->done, device, err));
-    WD_TRY_OUT(wd_device_alloc(&c->block, device, bytes, "NCCL's check", err));
-out:
-    if (status != WD_OK) close_checking(c, device);
-    return status;
-}
-
-/* Where nothing comes, queue and memory are left as they are: to give them back would wait for it.
- */
-static wd_status cuda_peers_check(cuda_peers *p, wd_err *err)
-{
-    wd_device *device = p->base.device;
-    checking c = {0};
-    int32_t *numbers;
-    const size_t half = (size_t)p->base.members * CHECK_COUNT, bytes = 2 * half * sizeof *numbers;
-    WD_TRY(wd_alloc((void **)&numbers, 1, bytes, "NCCL's check", err));
-    wd_status status = open_checking(&c, device, bytes, err);
-    if (status == WD_OK) {
-        status = exchange_numbers(p, c.queue, c.done, c.block, numbers, err);
-        if (status == WD_OK) {
-            close_checking(&c, device);
-            status = compare_numbers(p, numbers + half, err);
-        }
-    }
-    wd_free(numbers);
-    return status;
-}
-
-/* ---- peers ---- */
+typedef struct cuda_peers {
+    wd_peers base;
+    const wd_cuda_nccl *nccl;
+    wd_nccl_comm comm;
+    double until;         /* when an exchange must be on its stream; INFINITY once they are open */
+    wd_event *last;       /* the last exchange is done: the next may be on another queue */
+    pthread_mutex_t lock; /* of the communicator: NCCL's functions are not for several threads */
+    wd_peers_fault_fn *on_fault;
+    void *context;
+    bool looks; /* there is a thread that looks after it */
+    pthread_t thread;
+    pthread_mutex_t gate; /* of: */
+    pthread_cond_t changed;
+    bool closing;
+} cuda_peers;
 
 static const double open_usual_s = 120, close_s = 10, look_s = 0.2;
 
@@ -154,7 +67,9 @@ static void keep(const cuda_peers *p, wd_nccl_result result, const char *what)
 
 /* ---- what NCCL has been told is done ---- */
 
-void wd_cuda_peers_pause(int64_t looks)
+/* Sleeps between two looks at an operation that takes microseconds, or, at the start, seconds;
+ * `looks`: the number of looks so far. */
+static void pause_between(int64_t looks)
 {
     const struct timespec soon = {0, looks < 100 ? 1000 : 200000};
     nanosleep(&soon, NULL);
@@ -169,7 +84,7 @@ static wd_nccl_result settle(const cuda_peers *p, double until)
         const wd_nccl_result asked = p->nccl->comm_get_async_error(p->comm, &state);
         if (is_bad(asked)) return asked;
         if (state != WD_NCCL_IN_PROGRESS || wd_clock_s() > until) return state;
-        wd_cuda_peers_pause(looks);
+        pause_between(looks);
     }
 }
 
@@ -261,6 +176,108 @@ static void end_looking(cuda_peers *p)
     pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->gate);
     pthread_join(p->thread, NULL);
+}
+
+/* ---- the check at open ---- */
+
+enum { CHECK_COUNT = 64 }; /* numbers that every two members exchange */
+
+/* Of what `from` tells `to`, number i. */
+static int32_t number_of(int from, int to, int i)
+{
+    return (int32_t)((from * 1009 + to) * 1013 + i);
+}
+
+/* `numbers` [2, members, CHECK_COUNT] host: what goes, then room for what comes; `block`: the same
+ * on the device. Returns once the exchange is done, or at `p->until`. */
+static wd_status exchange_numbers(cuda_peers *p, wd_queue *queue, wd_event *done, int32_t *block,
+                                  int32_t *numbers, wd_err *err)
+{
+    const int members = p->base.members, half = members * CHECK_COUNT;
+    const size_t bytes = CHECK_COUNT * sizeof *block;
+    wd_peer_move moves[2 * members];
+    int count = 0;
+    for (int m = 0; m < members; m++) {
+        if (m == p->base.member) continue;
+        for (int i = 0; i < CHECK_COUNT; i++)
+            numbers[m * CHECK_COUNT + i] = number_of(p->base.member, m, i);
+        moves[count++] = (wd_peer_move){.peer = m, .from = block + m * CHECK_COUNT, .bytes = bytes};
+        moves[count++] =
+            (wd_peer_move){.peer = m, .to = block + half + m * CHECK_COUNT, .bytes = bytes};
+    }
+    wd_queue_copy_and_wait(queue, block, numbers, (size_t)half * sizeof *block);
+    wd_peers_exchange(&p->base, queue, moves, count);
+    wd_event_record(done, queue);
+    for (int64_t looks = 0; !wd_event_is_done(done) && wd_clock_s() < p->until; looks++)
+        pause_between(looks);
+    WD_TRY(wd_cuda_fault(p->base.device, err));
+    if (!wd_event_is_done(done))
+        return wd_fail(err, WD_DEVICE_FAULT,
+                       "%s: NCCL has connected all ranks, but what they exchange does not come. "
+                       "NCCL_DEBUG=INFO in the environment makes it say more; --nccl off exchanges "
+                       "gradients by way of host memory",
+                       p->base.device->name);
+    wd_queue_copy_and_wait(queue, numbers, block, 2 * (size_t)half * sizeof *block);
+    return wd_cuda_fault(p->base.device, err);
+}
+
+static wd_status compare_numbers(const cuda_peers *p, const int32_t *came, wd_err *err)
+{
+    for (int m = 0; m < p->base.members; m++)
+        for (int i = 0; i < CHECK_COUNT && m != p->base.member; i++)
+            if (came[m * CHECK_COUNT + i] != number_of(m, p->base.member, i))
+                return wd_fail(err, WD_DEVICE_FAULT,
+                               "%s: what rank %d sent by NCCL is not what came: expected %d, found "
+                               "%d. --nccl off exchanges gradients by way of host memory",
+                               p->base.device->name, m, number_of(m, p->base.member, i),
+                               came[m * CHECK_COUNT + i]);
+    return WD_OK;
+}
+
+/* What a check needs of the device. */
+typedef struct checking {
+    wd_queue *queue;
+    wd_event *done;
+    void *block;
+} checking;
+
+static void close_checking(const checking *c, wd_device *device)
+{
+    wd_queue_close(c->queue);
+    wd_event_close(c->done);
+    wd_device_free(device, c->block);
+}
+
+static wd_status open_checking(checking *c, wd_device *device, size_t bytes, wd_err *err)
+{
+    wd_status status;
+    WD_TRY_OUT(wd_queue_open(&c->queue, device, err));
+    WD_TRY_OUT(wd_event_open(&c->done, device, err));
+    WD_TRY_OUT(wd_device_alloc(&c->block, device, bytes, "NCCL's check", err));
+out:
+    if (status != WD_OK) close_checking(c, device);
+    return status;
+}
+
+/* Where nothing comes, queue and memory are left as they are: to give them back would wait for it.
+ */
+static wd_status cuda_peers_check(cuda_peers *p, wd_err *err)
+{
+    wd_device *device = p->base.device;
+    checking c = {0};
+    int32_t *numbers;
+    const size_t half = (size_t)p->base.members * CHECK_COUNT, bytes = 2 * half * sizeof *numbers;
+    WD_TRY(wd_alloc((void **)&numbers, 1, bytes, "NCCL's check", err));
+    wd_status status = open_checking(&c, device, bytes, err);
+    if (status == WD_OK) {
+        status = exchange_numbers(p, c.queue, c.done, c.block, numbers, err);
+        if (status == WD_OK) {
+            close_checking(&c, device);
+            status = compare_numbers(p, numbers + half, err);
+        }
+    }
+    wd_free(numbers);
+    return status;
 }
 
 /* ---- open and close ---- */

@@ -1,5 +1,5 @@
-/* What products.c (launches) and products_plan.c (algorithms) share, products.c describes, and
- * products_check.c asks. */
+/* What products.c (launches, and products as text), products_plan.c (algorithms) and
+ * products_check.c (the check at open) share. */
 #ifndef WD_DEV_CUDA_PRODUCTS_IMPL_H
 #define WD_DEV_CUDA_PRODUCTS_IMPL_H
 
@@ -33,6 +33,8 @@ struct wd_cuda_products {
     int64_t plans;
 };
 
+/* ---- products_plan.c ---- */
+
 /* The plan of a product that is neither staged nor cut, with layouts of its number of rows unless
  * it is refused; the lock is held. WD_UNSUPPORTED: its algorithm does not take this number of rows,
  * or takes more than `room` bytes of workspace for it. */
@@ -45,10 +47,12 @@ bool wd_product_plan_give_up(wd_product_plan_lt *plan, const wd_cuda_products *p
                              wd_lt_status refusal, const wd_matmul_args *args);
 void wd_product_plans_close(wd_cuda_products *products);
 
+/* ---- products_check.c ---- */
+
 /* Finds out by numbers what `products->rule` says. */
 wd_status wd_products_check(wd_cuda_products *products, wd_err *err);
 
-/* ---- products.c ---- */
+/* ---- products.c: products as text ---- */
 
 /* Fails with `status`: "cuBLASLt refused WHAT of a product (dtypes, shape, algorithm): NAME OF
  * REFUSAL", and what to do. `plan` NULL: without algorithm. */
