@@ -31,8 +31,10 @@ void wd_agree_on_text(wd_agreement *agreement, const char *name, const char *tex
     snprintf(value->text, sizeof value->text, "%s", *text ? text : "nothing");
 }
 
-void wd_agree_on_key(wd_agreement *agreement, const char *name, const char *key, const char *text,
-                     const char *remedy)
+/* Adds a key as the value of `name`. Errors show `text`, which may differ between ranks. `remedy`
+ * (borrowed) tells the user what to do if keys differ. */
+static void agree_on_key(wd_agreement *agreement, const char *name, const char *key,
+                         const char *text, const char *remedy)
 {
     wd_agreed *value = add(agreement, name, remedy);
     value->hash = XXH3_64bits(key, strlen(key));
@@ -116,7 +118,7 @@ static void add_files(wd_agreement *a, const char *name, const char *key, const 
     char host[32] = "", text[WD_AGREED_TEXT];
     gethostname(host, sizeof host - 1);
     snprintf(text, sizeof text, "%.8s on %s", key, host);
-    wd_agree_on_key(a, name, key, text, remedy);
+    agree_on_key(a, name, key, text, remedy);
 }
 
 static void add_teacher(wd_agreement *a, const wd_train_setup *s)
@@ -190,7 +192,7 @@ static void add_prompts(wd_agreement *a, const wd_train_setup *s)
     char key[32], text[WD_AGREED_TEXT];
     snprintf(key, sizeof key, "%016llx", (unsigned long long)hash);
     snprintf(text, sizeof text, "%lld texts", (long long)(s->data.count + s->samples));
-    wd_agree_on_key(a, "the prompts", key, text, alike);
+    agree_on_key(a, "the prompts", key, text, alike);
 }
 
 static void add_cluster(wd_agreement *a, const wd_cluster *cluster)

@@ -25,11 +25,6 @@ typedef struct wd_agreement {
 void wd_agree_on_text(wd_agreement *agreement, const char *name, const char *text);
 void wd_agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes);
 
-/* Adds a key as the value of `name`. Errors show `text`, which may differ between ranks. `remedy`
- * (borrowed) tells the user what to do if keys differ. */
-void wd_agree_on_key(wd_agreement *agreement, const char *name, const char *key, const char *text,
-                     const char *remedy);
-
 /* Compares the values of all ranks, which must add the same names in the same order. If two differ,
  * all ranks return WD_MISMATCH with the ranks, the name, both values, and what to do. All ranks
  * call it. */

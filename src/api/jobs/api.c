@@ -1,6 +1,7 @@
 /* Folder api/jobs. The public functions: train, sample, eval, convert, inspect, forward, bench.
  *
- * Functions of the public interface that belong to no job. */
+ * A job has a file of its name. This file has the jobs that need none, inspect and bench, and what
+ * belongs to no job. */
 #include "api/options/config.h"
 #include "api/options/option_paths.h"
 #include "api/setup/run.h"
@@ -9,6 +10,8 @@
 #include "core/stop.h"
 #include "model/convert/inspect.h"
 #include "wandistiller.h"
+
+/* ---- the library ---- */
 
 #ifndef WD_FEATURES
 #define WD_FEATURES "" /* of the build: see cmake/library.cmake */

@@ -1,4 +1,4 @@
-/* The report of `eval`: see api/jobs/eval_report.h. */
+/* The results of `eval`: see api/jobs/eval_report.h. */
 #include "api/jobs/eval_report.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* The results of `eval` as numbers, as a table and as JSON. */
+/* The results of `eval`: statistics over pictures, and the report that is made of them, as a table
+ * and as JSON. */
 #ifndef WD_API_JOBS_EVAL_REPORT_H
 #define WD_API_JOBS_EVAL_REPORT_H
 
@@ -6,10 +7,7 @@
 #include "io/json/json.h"
 #include "model/sampling/schedule.h"
 
-/* ---- statistics over pictures ----
- *
- * Statistics over pictures: sums to which pictures are added, and the figures that follow from
- * them. */
+/* ---- statistics over pictures: sums to which they are added, and figures ---- */
 
 /* Sums over one number per picture. */
 typedef struct wd_tally {
@@ -54,6 +52,8 @@ void wd_diversity_add(wd_diversity *diversity, const float *pictures);
  * square difference over all values and pairs of seeds. So a prompt does not count more because its
  * pictures differ much. 0 with one seed. */
 double wd_diversity_distance(const wd_diversity *diversity);
+
+/* ---- the report ---- */
 
 /* The figures of one of the two models. */
 typedef struct wd_eval_side {

@@ -3,7 +3,8 @@
  * Errors in options and files are reported first. Then the memory plan is made by running a step
  * dry, and logged. Then the text encoder is loaded and freed, and only after that the teacher's
  * weights are loaded. After the first step files of an earlier run in the output folder are moved
- * to earlier-N, and run.json is written. */
+ * to earlier-N, and run.json is written. A run of several ranks with --profile_memory ends with the
+ * bytes that they have sent one another. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -12,8 +13,8 @@
 #include <unistd.h>
 
 #include "api/jobs/agreement.h"
-#include "api/options/option_paths.h"
 #include "api/options/config.h"
+#include "api/options/option_paths.h"
 #include "api/plan/disk_plan.h"
 #include "api/plan/encoding_plan.h"
 #include "api/plan/plan_verdict.h"
@@ -22,42 +23,15 @@
 #include "api/plan/train_cluster.h"
 #include "api/plan/train_plan.h"
 #include "api/setup/device_memory.h"
+#include "api/setup/dtypes.h"
 #include "api/setup/memory_report.h"
 #include "api/setup/ranks.h"
-#include "api/setup/dtypes.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/shell.h"
 #include "core/stop.h"
 #include "job/launch/rank_peers.h"
-
-/* ---- traffic between ranks ---- */
-
-/* Logs the bytes of all ranks together, lane by lane, at the end of a run with several ranks. All
- * ranks call it. */
-static wd_status traffic_report(wd_comm *comm, wd_err *err)
-{
-    static const char *const name[WD_LANES] = {[WD_LANE_CONTROL] = "control",
-                                               [WD_LANE_GRADIENTS] = "gradients",
-                                               [WD_LANE_TARGETS] = "targets",
-                                               [WD_LANE_ACTIVATIONS] = "activations"};
-    const size_t bytes = sizeof comm->sent;
-    int64_t *all;
-    if (comm->ranks == 1) return WD_OK;
-    WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, bytes, "what ranks have sent", err));
-    memcpy(all + comm->rank * WD_LANES, comm->sent, bytes);
-    wd_comm_allgather_small(comm, all, bytes);
-    for (int lane = 0; lane < WD_LANES; lane++) {
-        int64_t sum = 0;
-        for (int r = 0; r < comm->ranks; r++) sum += all[r * WD_LANES + lane];
-        wd_log(WD_LOG_INFO, "sent to other ranks: %-11s %" PRId64 " B", name[lane], sum);
-    }
-    wd_free(all);
-    return WD_OK;
-}
-
-/* ---- train ---- */
 
 /* ---- the plan ---- */
 
@@ -185,6 +159,31 @@ static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
     }
     memcpy(out, s->output.path, sizeof s->output.path);
     return s->options.sample_dir ? WD_OK : wd_path_join(s->sample_dir, out, "samples", err);
+}
+
+/* ---- what ranks have sent one another ---- */
+
+/* Logs the bytes of all ranks together, lane by lane, at the end of a run with several ranks. All
+ * ranks call it. */
+static wd_status report_sent(wd_comm *comm, wd_err *err)
+{
+    static const char *const name[WD_LANES] = {[WD_LANE_CONTROL] = "control",
+                                               [WD_LANE_GRADIENTS] = "gradients",
+                                               [WD_LANE_TARGETS] = "targets",
+                                               [WD_LANE_ACTIVATIONS] = "activations"};
+    const size_t bytes = sizeof comm->sent;
+    int64_t *all;
+    if (comm->ranks == 1) return WD_OK;
+    WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, bytes, "what ranks have sent", err));
+    memcpy(all + comm->rank * WD_LANES, comm->sent, bytes);
+    wd_comm_allgather_small(comm, all, bytes);
+    for (int lane = 0; lane < WD_LANES; lane++) {
+        int64_t sum = 0;
+        for (int r = 0; r < comm->ranks; r++) sum += all[r * WD_LANES + lane];
+        wd_log(WD_LOG_INFO, "sent to other ranks: %-11s %" PRId64 " B", name[lane], sum);
+    }
+    wd_free(all);
+    return WD_OK;
 }
 
 /* ---- the run ---- */
@@ -372,7 +371,7 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
         const size_t most = peak > before ? peak - before : 0;
         wd_memory_report_measured(&p->memory, devices, most);
         WD_TRY_OUT(wd_memory_report_ranks(s->comm, &p->memory, devices, most, err));
-        status = traffic_report(s->comm, err);
+        status = report_sent(s->comm, err);
     }
 out:
     wd_host_meter_close(meter);
