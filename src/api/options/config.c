@@ -1,4 +1,5 @@
-/* Options from and to JSON: --config FILE.json, and the options part of run.json. */
+/* Options from and to JSON: --config FILE.json, and the options part of run.json. See
+ * api/options/config.h. */
 #include "api/options/config.h"
 
 #include <stdio.h>
@@ -10,19 +11,6 @@
 #include "core/memory.h"
 #include "core/terminal_safe.h"
 #include "io/file/file.h"
-
-/* ---- JSON as text ---- */
-
-wd_status wd_json_text_of(char **out, const json_t *json, wd_err *err)
-{
-    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9) | JSON_ENSURE_ASCII;
-    const size_t bytes = json_dumpb(json, NULL, 0, flags);
-    if (!bytes) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for JSON");
-    WD_TRY(wd_alloc((void **)out, bytes + 2, 1, "JSON text", err));
-    json_dumpb(json, *out, bytes, flags);
-    (*out)[bytes] = '\n';
-    return WD_OK;
-}
 
 /* ---- options from JSON ---- */
 
@@ -217,6 +205,8 @@ wd_status wd_config_apply(wd_config *config, wd_job job, void *options, wd_err *
     return WD_OK;
 }
 
+/* ---- options to JSON ---- */
+
 /* JSON's integers are those of int64_t; a larger seed is a text. */
 static json_t *seed_json(uint64_t seed)
 {
@@ -266,4 +256,17 @@ json_t *wd_train_options_json(const wd_train_options *options, const wd_train_op
         json_object_set_new(object, o->name, value_json(options, o));
     }
     return object;
+}
+
+/* ---- JSON as text ---- */
+
+wd_status wd_json_text_of(char **out, const json_t *json, wd_err *err)
+{
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9) | JSON_ENSURE_ASCII;
+    const size_t bytes = json_dumpb(json, NULL, 0, flags);
+    if (!bytes) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for JSON");
+    WD_TRY(wd_alloc((void **)out, bytes + 2, 1, "JSON text", err));
+    json_dumpb(json, *out, bytes, flags);
+    (*out)[bytes] = '\n';
+    return WD_OK;
 }

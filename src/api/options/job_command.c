@@ -114,8 +114,6 @@ void wd_job_command(char *out, size_t out_bytes, wd_job job, const void *options
     if (t.full) snprintf(out, out_bytes, "wandistiller %s ...", wd_job_name(job));
 }
 
-/* ---- the command line of a run ---- */
-
 void wd_train_command(char *out, size_t out_bytes, const wd_train_options *options)
 {
     wd_job_command(out, out_bytes, WD_JOB_TRAIN, options, NULL, 0);

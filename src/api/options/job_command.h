@@ -15,13 +15,7 @@ typedef struct wd_option_value {
 void wd_job_command(char *out, size_t out_bytes, wd_job job, const void *options,
                     const wd_option_value *change, int changes);
 
-/* ---- the command line of a run ----
- *
- * The command line of a run, which the user can paste. */
-
-/* Writes "wandistiller train --teacher_path ..." with all options that differ from the defaults,
- * quoted for a shell, into `out`. The command gives the same options. If it does not fit, `out` is
- * "wandistiller train ...". */
+/* The same for `train`, without changes: "wandistiller train --teacher_path ...". */
 void wd_train_command(char *out, size_t out_bytes, const wd_train_options *options);
 
 #endif

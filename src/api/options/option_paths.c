@@ -1,4 +1,4 @@
-/* See api/options/option_paths.h. */
+/* Options that name files: see api/options/option_paths.h. */
 #include "api/options/option_paths.h"
 
 #include <stdlib.h>
@@ -7,6 +7,8 @@
 #include "core/text.h"
 #include "io/file/file.h"
 #include "io/text/prompts.h"
+
+/* ---- paths ---- */
 
 /* Options whose value is a list "FILE:STRENGTH,FILE". */
 static bool is_list(const wd_option *o)

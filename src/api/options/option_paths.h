@@ -1,5 +1,5 @@
-/* Paths among a job's options, which are relative to some folder: that of a file of options, or the
- * one in which a run began. */
+/* Options that name files: paths, which are relative to the folder of a file of options or to the
+ * one in which a run began, and parts of a model that lie outside its folder. */
 #ifndef WD_API_OPTIONS_OPTION_PATHS_H
 #define WD_API_OPTIONS_OPTION_PATHS_H
 
@@ -7,16 +7,15 @@
 #include "model/files/pipeline.h"
 #include "wandistiller.h"
 
+/* ---- paths ---- */
+
 /* Puts `folder` before each relative path among `options`, an object of option names and values:
  * paths of files to read where such a file is in `folder`, since a value may be a Hub id or a text,
  * and paths of what the job writes. Of several prompts none is a path. "~" is no path here: a shell
  * would have replaced it. */
 wd_status wd_option_paths_resolve(json_t *options, wd_job job, const char *folder, wd_err *err);
 
-/* ---- parts of a model ----
- *
- * Options that say where parts of a model lie that are not in its folder: what tables, checks and
- * jobs share. */
+/* ---- parts of a model ---- */
 
 /* The parts that options `o` of any job name. */
 #define WD_PARTS_OF(o)                                                                             \

@@ -18,6 +18,8 @@
 #include "core/error.h"
 #include "core/text.h"
 
+/* ---- jobs and their tables ---- */
+
 static wd_option_table table_of(wd_job job)
 {
     switch (job) {
@@ -323,6 +325,8 @@ bool wd_option_same(const wd_option *option, const void *a, const void *b)
     return same;
 }
 
+/* ---- checks ---- */
+
 /* Checks a value, which may have been put into the struct without wd_option_set. */
 static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
 {
@@ -395,7 +399,7 @@ wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
     return wd_teacher_choice_check(options, "teacher_device_strategy", err);
 }
 
-/* ---- the options of a source ---- */
+/* ---- options of one source: a command line, or a file ---- */
 
 /* The option of the source that has given the field at `offset`; NULL: none. */
 static const wd_option *given(const wd_option_source *source, size_t offset)
