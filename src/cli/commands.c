@@ -1,4 +1,4 @@
-/* `wandistiller train`. */
+/* The commands: each takes its command line, runs its job, and prints what that returns. */
 #include "cli/cli.h"
 #include "cli/progress.h"
 
@@ -20,8 +20,6 @@ wd_status wd_cli_train(int argc, char **argv, wd_err *err)
     return status;
 }
 
-/* ---- plan ---- */
-
 wd_status wd_cli_plan(int argc, char **argv, wd_err *err)
 {
     wd_plan_options options;
@@ -34,8 +32,6 @@ wd_status wd_cli_plan(int argc, char **argv, wd_err *err)
     return status;
 }
 
-/* ---- sample ---- */
-
 wd_status wd_cli_sample(int argc, char **argv, wd_err *err)
 {
     wd_sample_options options;
@@ -45,8 +41,6 @@ wd_status wd_cli_sample(int argc, char **argv, wd_err *err)
     wd_cli_close(&input);
     return status;
 }
-
-/* ---- eval ---- */
 
 wd_status wd_cli_eval(int argc, char **argv, wd_err *err)
 {
@@ -60,8 +54,6 @@ wd_status wd_cli_eval(int argc, char **argv, wd_err *err)
     return status;
 }
 
-/* ---- forward ---- */
-
 wd_status wd_cli_forward(int argc, char **argv, wd_err *err)
 {
     wd_forward_options options;
@@ -72,8 +64,6 @@ wd_status wd_cli_forward(int argc, char **argv, wd_err *err)
     return status;
 }
 
-/* ---- convert ---- */
-
 wd_status wd_cli_convert(int argc, char **argv, wd_err *err)
 {
     wd_convert_options options;
@@ -83,8 +73,6 @@ wd_status wd_cli_convert(int argc, char **argv, wd_err *err)
     wd_cli_close(&input);
     return status;
 }
-
-/* ---- inspect ---- */
 
 wd_status wd_cli_inspect(int argc, char **argv, wd_err *err)
 {
@@ -98,9 +86,8 @@ wd_status wd_cli_inspect(int argc, char **argv, wd_err *err)
     return status;
 }
 
-/* ---- bench ---- */
-
-static void print(void *context, const char *line)
+/* Prints a line of `bench` as soon as it is measured. */
+static void print_line(void *context, const char *line)
 {
     wd_cli_progress_hide();
     fprintf(context, "%s\n", line);
@@ -112,7 +99,7 @@ wd_status wd_cli_bench(int argc, char **argv, wd_err *err)
     wd_bench_options options;
     wd_cli_input input;
     wd_status status = wd_cli_open(&input, WD_JOB_BENCH, &options, argc, argv, err);
-    options.print = print;
+    options.print = print_line;
     options.print_context = stdout;
     if (status == WD_OK && !input.done) status = wd_bench(&options, err);
     wd_cli_close(&input);

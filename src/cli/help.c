@@ -1,4 +1,5 @@
-/* Help on the terminal, and the manual page: both are made from the option tables. */
+/* Help on the terminal, the manual page, and the completions of bash and zsh: all are made from the
+ * option tables. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <string.h>
@@ -6,6 +7,8 @@
 #include "cli/cli.h"
 
 enum { COLUMNS = 92, HELP_COLUMN = 34 };
+
+/* ---- help ---- */
 
 void wd_cli_append(char *out, size_t out_bytes, const char *format, ...)
 {
