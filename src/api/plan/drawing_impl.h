@@ -1,7 +1,6 @@
 /* The search for a plan of drawing. Private to src/api/plan/drawing_*.c.
  *
- * drawing_plan.c       budgets, encoder and decoder, strategies in their order
- * drawing_plan.c  what a plan needs
+ * drawing_plan.c       what a plan needs, budgets, encoder and decoder, strategies in their order
  * drawing_refusal.c    what is missing, and what would fit */
 #ifndef WD_API_PLAN_DRAWING_IMPL_H
 #define WD_API_PLAN_DRAWING_IMPL_H
@@ -46,10 +45,6 @@ wd_status wd_drawing_try(bool *fits, wd_drawing_search *search, wd_strategy stra
 
 /* Lists the strategies of auto in their order, and returns their number. */
 int wd_drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *run);
-
-bool wd_drawing_plan_fits(const wd_drawing_plan *plan);
-
-/* ---- drawing_plan.c ---- */
 
 /* ---- drawing_refusal.c ---- */
 

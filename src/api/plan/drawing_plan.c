@@ -1,4 +1,6 @@
-/* Plans of drawing: see api/plan/drawing_plan.h. */
+/* Plans of drawing: see api/plan/drawing_plan.h. What a plan needs is found by running its parts on
+ * dry devices: encoding, drawing, decoding. Encoder and decoder are chosen once, then a strategy
+ * after the other is tried with fewer and fewer pictures at a time. */
 #include "api/plan/drawing_plan.h"
 
 #include <inttypes.h>
@@ -54,8 +56,8 @@ static wd_status end(wd_drawing_need *out, rehearsal *r, wd_status status, wd_er
 
 /* *out = what encoding the job's prompts on `device` needs; in another dtype than the text cache's:
  * what any prompts need at most. WD_UNSUPPORTED: the device cannot. */
-static wd_status drawing_rehearse_encoding(wd_drawing_need *out, const wd_drawing *drawing,
-                                           wd_dtype dtype, wd_device *device, wd_err *err)
+static wd_status rehearse_encoding(wd_drawing_need *out, const wd_drawing *drawing, wd_dtype dtype,
+                                   wd_device *device, wd_err *err)
 {
     rehearsal r;
     const wd_painter_options *m = drawing->model[0];
@@ -99,8 +101,8 @@ static wd_status decode(const arrays *a, const wd_drawing *d, int64_t batch, wd_
 
 /* *out = what decoding `batch` pictures on `device`, with nothing else there, needs.
  * WD_UNSUPPORTED: it cannot. */
-static wd_status drawing_rehearse_decoding(wd_drawing_need *out, const wd_drawing *drawing,
-                                           wd_device *device, int64_t batch, wd_err *err)
+static wd_status rehearse_decoding(wd_drawing_need *out, const wd_drawing *drawing,
+                                   wd_device *device, int64_t batch, wd_err *err)
 {
     rehearsal r;
     arrays a = {0};
@@ -114,7 +116,7 @@ static wd_status drawing_rehearse_decoding(wd_drawing_need *out, const wd_drawin
 
 /* *out = what drawing as `plan` says needs, on the device of plan->painter: with decoding, where
  * that takes place beside the models. */
-static wd_status drawing_rehearse(wd_drawing_need *out, const wd_drawing *drawing,
+static wd_status rehearse_drawing(wd_drawing_need *out, const wd_drawing *drawing,
                                   const wd_drawing_plan *plan, wd_err *err)
 {
     rehearsal r;
@@ -143,7 +145,7 @@ out:
     return end(out, &r, status, err);
 }
 
-/* ---- the plan ---- */
+/* ---- budgets ---- */
 
 /* Measurements of the program's own memory differ by less than this between runs. */
 enum { PROGRAM_SLACK = 1 << 20 };
@@ -157,8 +159,6 @@ static void raise_to(size_t *most, size_t bytes)
 {
     if (bytes > *most) *most = bytes;
 }
-
-/* ---- memory ---- */
 
 static size_t device_max(const wd_device *device)
 {
@@ -207,12 +207,12 @@ static wd_status choose_encoder(wd_drawing_search *s, wd_err *err)
     wd_err why = {0};
     s->encoder = d->run->device;
     const wd_status status =
-        drawing_rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, &why);
+        rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, &why);
     if (!settles(&on_processor, s, status, &s->encoding))
         return wd_fail(err, status, "%s", why.message);
     if (!on_processor) return WD_OK;
     s->encoder = d->run->processor;
-    return drawing_rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, err);
+    return rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, err);
 }
 
 /* The decoder is the device's if that has room for the fewest pictures that it may have to decode
@@ -224,13 +224,12 @@ static wd_status choose_decoder(wd_drawing_search *s, wd_err *err)
     wd_err why = {0};
     s->decoder = d->run->queue;
     s->decoded = d->batch ? s->batch : 1;
-    const wd_status status =
-        drawing_rehearse_decoding(&s->decoding, d, d->run->device, s->decoded, &why);
+    const wd_status status = rehearse_decoding(&s->decoding, d, d->run->device, s->decoded, &why);
     if (!settles(&on_processor, s, status, &s->decoding))
         return wd_fail(err, status, "%s", why.message);
     if (!on_processor) return WD_OK;
     s->decoder = d->run->host;
-    return drawing_rehearse_decoding(&s->decoding, d, d->run->processor, s->decoded, err);
+    return rehearse_decoding(&s->decoding, d, d->run->processor, s->decoded, err);
 }
 
 /* ---- one strategy ---- */
@@ -242,10 +241,9 @@ static wd_status rehearse(wd_drawing_search *s, wd_err *err)
     wd_drawing_plan *p = &s->plan;
     wd_drawing_need need;
     if (p->batch != s->decoded)
-        WD_TRY(
-            drawing_rehearse_decoding(&s->decoding, d, wd_queue_device(s->decoder), p->batch, err));
+        WD_TRY(rehearse_decoding(&s->decoding, d, wd_queue_device(s->decoder), p->batch, err));
     s->decoded = p->batch;
-    WD_TRY(drawing_rehearse(&need, d, p, err));
+    WD_TRY(rehearse_drawing(&need, d, p, err));
     const size_t array_bytes = d->host_bytes + (size_t)p->batch * d->host_bytes_each;
     p->device_bytes = need.device;
     raise_to(&p->device_bytes, s->encoding.device);
@@ -258,7 +256,7 @@ static wd_status rehearse(wd_drawing_search *s, wd_err *err)
     return WD_OK;
 }
 
-bool wd_drawing_plan_fits(const wd_drawing_plan *p)
+static bool plan_fits(const wd_drawing_plan *p)
 {
     return p->device_bytes <= p->device_bytes_max && p->host_bytes <= p->host_bytes_max;
 }
@@ -282,13 +280,13 @@ wd_status wd_drawing_try(bool *fits, wd_drawing_search *s, wd_strategy strategy,
                                 .host_bytes_max = s->host_max};
     s->plan.painter = strategy == WD_STRATEGY_cpu ? d->run->host : d->run->queue;
     WD_TRY(rehearse(s, err)); /* the least that it needs */
-    *fits = wd_drawing_plan_fits(&s->plan);
+    *fits = plan_fits(&s->plan);
     if (!*fits) return WD_OK;
     for (s->plan.batch = s->batch;; s->plan.batch = (s->plan.batch + 1) / 2)
         for (int in_turn = one_batch ? 1 : 0; in_turn < 2; in_turn++) {
             s->plan.in_turn = in_turn && !d->decodes_beside;
             WD_TRY(rehearse(s, err));
-            if (wd_drawing_plan_fits(&s->plan) || (s->plan.batch == 1 && in_turn)) return WD_OK;
+            if (plan_fits(&s->plan) || (s->plan.batch == 1 && in_turn)) return WD_OK;
         }
 }
 
@@ -304,7 +302,8 @@ int wd_drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *
     return n;
 }
 
-wd_status wd_drawing_check_strategy(wd_strategy strategy, const wd_run *run, wd_err *err)
+/* WD_UNSUPPORTED: the devices of a run cannot serve `strategy`. */
+static wd_status check_strategy(wd_strategy strategy, const wd_run *run, wd_err *err)
 {
     if (strategy != WD_STRATEGY_gpu || !is_processor(run)) return WD_OK;
     return wd_fail(
@@ -381,7 +380,7 @@ wd_status wd_drawing_plan_open(wd_drawing_plan *out, const wd_drawing *drawing, 
     bool found;
     if (drawing->strategy) WD_TRY(wd_strategy_of(&strategy[0], drawing->strategy, err));
     if (is_processor(drawing->run)) strategy[0] = wd_teacher_choice_on_processor(strategy[0]);
-    WD_TRY(wd_drawing_check_strategy(strategy[0], drawing->run, err));
+    WD_TRY(check_strategy(strategy[0], drawing->run, err));
     if (strategy[0] == WD_STRATEGY_auto) count = wd_drawing_strategies(strategy, drawing->run);
     WD_TRY(wd_drawing_search_open(&search, drawing, WD_DTYPE_COUNT, err));
     WD_TRY(choose(out, &found, &search, strategy, count, err));

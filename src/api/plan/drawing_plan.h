@@ -56,7 +56,4 @@ wd_status wd_drawing_encode(const wd_drawing_plan *plan, wd_text_cache *text, wd
 void wd_drawing_follow(wd_painter_options *options, const wd_drawing_plan *plan, const wd_run *run,
                        int model);
 
-/* WD_UNSUPPORTED: the devices of a run cannot serve `strategy`. */
-wd_status wd_drawing_check_strategy(wd_strategy strategy, const wd_run *run, wd_err *err);
-
 #endif

@@ -77,7 +77,7 @@ static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan 
         }
 }
 
-/* ---- names ---- */
+/* ---- the names beside a column ---- */
 
 /* Moves names apart so that they are at least a line apart, and between `top` and `bottom`. */
 static void move_apart(label *labels, int n, double top, double bottom)
@@ -111,7 +111,7 @@ static const char *kind_of(const wd_plan_item *item)
                                                 : "other";
 }
 
-/* ---- drawing ---- */
+/* ---- a column ---- */
 
 static int draw_blocks(label *labels, wd_text_builder *builder, const column *c, double x,
                        double bottom, double scale)
@@ -175,8 +175,8 @@ static void draw_column(wd_text_builder *builder, const wd_plan_table *t, const 
     }
 }
 
-/* Draw the two parts from `y` on; each returns the y coordinate of its end. */
-static double plan_svg_memory(wd_text_builder *builder, const wd_plan_table *t, double y)
+/* Draws all columns from `y` on; returns the y coordinate of their end. */
+static double draw_columns(wd_text_builder *builder, const wd_plan_table *t, double y)
 {
     const wd_devices *d = t->plan->devices;
     const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
@@ -239,7 +239,7 @@ static wd_status draw(char **out, const wd_plan_table *table, wd_err *err)
     double end = 0;
     wd_status status;
     say_head(&body, table);
-    status = wd_plan_svg_timeline(&end, &body, table, plan_svg_memory(&body, table, 72));
+    status = wd_plan_svg_timeline(&end, &body, table, draw_columns(&body, table, 72));
     if (status != WD_OK) {
         wd_free(body.text);
         return status;

@@ -10,6 +10,7 @@
 /* Draws table->shown. */
 wd_status wd_plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err);
 
+/* Draws the timeline of table->shown from the height `y` on; *end = where it ends. */
 wd_status wd_plan_svg_timeline(double *end, wd_text_builder *builder, const wd_plan_table *table,
                                double y);
 

@@ -13,20 +13,29 @@
 
 /* ---- the length of a run ---- */
 
+enum { DURATION_TEXT = 32 };
+
+typedef struct run_length {
+    int64_t steps;   /* 0: not known, since no prompts are, of which epochs are counted */
+    double seconds;  /* of all steps */
+    double samples;  /* that all ranks train on */
+    const char *why; /* the option that ends the run, such as "--num_steps"; "": epochs */
+} run_length;
+
 /* A first step that takes longer is named. */
 static const double LONG_S = 20;
 
 /* "18.2 hours". Returns `out`. */
-static const char *duration_text(char out[WD_DURATION_TEXT], double seconds)
+static const char *duration_text(char out[DURATION_TEXT], double seconds)
 {
     if (seconds < 120)
-        snprintf(out, WD_DURATION_TEXT, "%.3g s", seconds);
+        snprintf(out, DURATION_TEXT, "%.3g s", seconds);
     else if (seconds < 120 * 60)
-        snprintf(out, WD_DURATION_TEXT, "%.3g minutes", seconds / 60);
+        snprintf(out, DURATION_TEXT, "%.3g minutes", seconds / 60);
     else if (seconds < 72 * 3600)
-        snprintf(out, WD_DURATION_TEXT, "%.3g hours", seconds / 3600);
+        snprintf(out, DURATION_TEXT, "%.3g hours", seconds / 3600);
     else
-        snprintf(out, WD_DURATION_TEXT, "%.3g days", seconds / 86400);
+        snprintf(out, DURATION_TEXT, "%.3g days", seconds / 86400);
     return out;
 }
 
@@ -67,17 +76,17 @@ static void targets_text(char *out, size_t out_bytes, const wd_train_plan *plan,
 }
 
 /* The length of the run under this strategy. */
-static wd_run_length run_length_of(const wd_train_plan *plan, const wd_train_setup *setup,
-                                   const wd_strategy_plan *candidate)
+static run_length run_length_of(const wd_train_plan *plan, const wd_train_setup *setup,
+                                const wd_strategy_plan *candidate)
 {
     const wd_train_options *o = &setup->options;
     const double step_s = candidate->step_seconds, limit_s = 60 * o->max_minutes;
     const bool by_epochs =
         o->num_steps && o->num_steps == wd_train_epoch_steps(setup) * o->num_epochs;
-    wd_run_length r = {.steps = o->num_steps, .why = by_epochs ? "" : "--num_steps"};
+    run_length r = {.steps = o->num_steps, .why = by_epochs ? "" : "--num_steps"};
     r.seconds = (double)r.steps * step_s;
     if (limit_s > 0 && (!r.steps || r.seconds > limit_s))
-        r = (wd_run_length){(int64_t)(limit_s / step_s), limit_s, 0, "--max_minutes"};
+        r = (run_length){(int64_t)(limit_s / step_s), limit_s, 0, "--max_minutes"};
     r.samples = (double)r.steps * plan->step_samples;
     return r;
 }
@@ -95,10 +104,10 @@ static double first_targets_seconds(const wd_trajectory_options *trajectory,
 const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan *plan,
                                const wd_train_setup *setup, const wd_strategy_plan *candidate)
 {
-    char time[WD_DURATION_TEXT], targets[128], why[96];
+    char time[DURATION_TEXT], targets[128], why[96];
     const wd_train_options *o = &setup->options;
     const double step_s = candidate->step_seconds;
-    const wd_run_length r = run_length_of(plan, setup, candidate);
+    const run_length r = run_length_of(plan, setup, candidate);
     if (!r.steps && !(o->max_minutes > 0)) {
         snprintf(out, WD_RUN_LENGTH_TEXT,
                  "%" PRId64 " epochs of the prompts, which --data_path names; 1000 steps take %s "
@@ -201,9 +210,9 @@ static void say_device_memory(wd_text_builder *p, const wd_plan_table *t)
 }
 
 /* The time, or the time of 1000 steps if the number of steps is not known. */
-static void say_time(wd_text_builder *p, const wd_plan_table *t, const wd_run_length *length)
+static void say_time(wd_text_builder *p, const wd_plan_table *t, const run_length *length)
 {
-    char time[WD_DURATION_TEXT];
+    char time[DURATION_TEXT];
     if (length->steps)
         wd_text_builder_say(p, "%s", duration_text(time, length->seconds));
     else
@@ -211,7 +220,7 @@ static void say_time(wd_text_builder *p, const wd_plan_table *t, const wd_run_le
                             duration_text(time, 1000 * t->shown->step_seconds));
 }
 
-static void say_few(wd_text_builder *p, const wd_plan_table *t, const wd_run_length *length)
+static void say_few(wd_text_builder *p, const wd_plan_table *t, const run_length *length)
 {
     char samples[NUMBER];
     if (!length->steps || length->samples >= FEW_SAMPLES) return;
@@ -238,7 +247,7 @@ void wd_plan_verdict_say(wd_text_builder *p, const wd_plan_table *t)
 {
     char bytes[32], samples[NUMBER], text[WD_RUN_LENGTH_TEXT];
     const char *strategy = wd_strategy_name(t->shown->strategy);
-    const wd_run_length length = run_length_of(t->plan, t->setup, t->shown);
+    const run_length length = run_length_of(t->plan, t->setup, t->shown);
     wd_text_builder_say(p, "\n");
     if (!t->fits) {
         wd_text_builder_say(p, "does not fit%s%s\n",
@@ -266,7 +275,7 @@ void wd_plan_verdict_say(wd_text_builder *p, const wd_plan_table *t)
 json_t *wd_plan_verdict_json(const wd_plan_table *t)
 {
     char command[COMMAND_MAX];
-    const wd_run_length length = run_length_of(t->plan, t->setup, t->shown);
+    const run_length length = run_length_of(t->plan, t->setup, t->shown);
     const bool fits = t->fits && !t->lacks_disk, known = fits && length.steps;
     wd_train_command(command, sizeof command, &t->setup->given);
     return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "strategy",

@@ -1,5 +1,5 @@
-/* Suggestions: see api/plan/suggestions.h. For each set of changes a run is planned: first the
- * memory of everything but the teacher, by a dry run, then every strategy. */
+/* Suggestions and advice: see api/plan/suggestions.h. For each set of changes a run is planned:
+ * first the memory of everything but the teacher, by a dry run, then every strategy. */
 #include "api/plan/suggestions.h"
 
 #include <inttypes.h>
@@ -9,9 +9,9 @@
 #include "api/options/job_command.h"
 #include "api/options/teacher_choice.h"
 #include "api/plan/encoding_plan.h"
-#include "core/text.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/text.h"
 
 enum {
     SUGGESTIONS_MAX = 5,
@@ -19,6 +19,66 @@ enum {
     COMMAND_MAX = 1 << 15,
     LESS = 9 /* suggestions after a failed allocation need less than 9 tenths of the memory */
 };
+
+/* ---- changes that save memory ---- */
+
+/* A set of changes, in the order of their costs. The last two make a worse student. */
+typedef struct memory_change {
+    bool bf16_teacher, bf16_student, checkpointing, small_replay, off_policy;
+    int halvings; /* how often the batch is halved and the accumulation doubled */
+} memory_change;
+
+enum { HALVINGS_MAX = 4, SMALL_REPLAY = 1024 };
+enum { SETS = 8 }; /* combinations of the first three flags */
+
+/* Sets *out to set number n; set 0 has no change. Sets with small_replay and then those with
+ * off_policy, too, follow all others. False: there are no more. */
+static bool change_at(memory_change *out, int n)
+{
+    const int halvings = n / SETS, worse = halvings / (HALVINGS_MAX + 1);
+    *out = (memory_change){.bf16_teacher = n & 1,
+                           .checkpointing = n & 2,
+                           .bf16_student = n & 4,
+                           .small_replay = worse > 0,
+                           .off_policy = worse > 1,
+                           .halvings = halvings % (HALVINGS_MAX + 1)};
+    return worse <= 2;
+}
+
+/* Applies the changes to both; false: one of them has no effect on these options. */
+static bool apply_change(wd_train_options *o, wd_stepper_options *m, const memory_change *c)
+{
+    if (c->bf16_teacher) {
+        if (m->teacher_dtype == WD_BF16) return false;
+        o->teacher_dtype = "bfloat16";
+        m->teacher_dtype = WD_BF16;
+    }
+    if (c->bf16_student) {
+        if (m->student_dtype == WD_BF16) return false;
+        o->mixed_precision = "bf16";
+        m->student_dtype = WD_BF16;
+    }
+    if (c->checkpointing) {
+        if (m->checkpointing) return false;
+        o->gradient_checkpointing = m->checkpointing = true;
+    }
+    if (c->small_replay) {
+        if (m->replay <= SMALL_REPLAY && !c->off_policy) return false;
+        if (m->replay > SMALL_REPLAY) o->target_replay = m->replay = SMALL_REPLAY;
+    }
+    if (c->off_policy) {
+        if (!(m->trajectory.on_policy_share > 0)) return false;
+        o->on_policy_share = m->trajectory.on_policy_share = 0;
+    }
+    for (int i = 0; i < c->halvings; i++) {
+        if (m->batch % 2) return false;
+        o->batch_size = m->batch /= 2;
+        o->gradient_accumulation_steps = m->accumulation *= 2;
+    }
+    return true;
+}
+
+/* ---- ways to run it ---- */
 
 /* Whether an earlier strategy has the same placement: gpu0 and gpu, or sequential and gpu if the
  * first device is large enough. */
@@ -147,13 +207,13 @@ typedef struct attempt {
 
 /* Adds the ways with one set of changes. */
 static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *changed,
-                         const wd_memory_change *c, size_t below)
+                         const memory_change *c, size_t below)
 {
     int order[WD_STRATEGY_auto], count = 0;
     const wd_strategy_plan *all;
     wd_train_setup *setup = &changed->setup;
     wd_train_options given = setup->given;
-    if (!wd_memory_change_apply(&given, &setup->trainer.stepper, c)) return;
+    if (!apply_change(&given, &setup->trainer.stepper, c)) return;
     if (wd_train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
     if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
         sort_fitting(order, &count, &changed->plan, all, below);
@@ -172,7 +232,7 @@ static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, i
 
 /* Adds the ways with one set of changes and the map of `plan`, if any. */
 static void find_changed(ways *w, const wd_train_plan *plan, const wd_train_setup *setup,
-                         wd_train_variant *changed, const wd_memory_change *c, size_t below)
+                         wd_train_variant *changed, const memory_change *c, size_t below)
 {
     if (wd_train_plan_lacks_to_encode(plan)) return;
     wd_train_variant_begin(changed, setup);
@@ -198,11 +258,11 @@ static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
 static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_t below)
 {
     ways found = {.count = 0};
-    wd_memory_change c;
+    memory_change c;
     attempt *a;
     if (wd_alloc((void **)&a, 1, sizeof *a, "a plan", NULL) != WD_OK) return 0;
     const bool both = plan->map.given && leave_map_out(&a->plain, plan, setup) == WD_OK;
-    for (int n = 0; found.count < FOUND_MAX && wd_memory_change_at(&c, n); n++) {
+    for (int n = 0; found.count < FOUND_MAX && change_at(&c, n); n++) {
         find_changed(&found, plan, setup, &a->changed, &c, below);
         if (both) find_changed(&found, &a->plain, setup, &a->changed, &c, below);
     }
@@ -288,55 +348,6 @@ wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *
     return wd_suggestions_refuse(plan, setup, err);
 }
 
-/* ---- changes that save memory ---- */
-
-enum { HALVINGS_MAX = 4, SMALL_REPLAY = 1024 };
-enum { SETS = 8 }; /* combinations of the first three flags */
-
-bool wd_memory_change_at(wd_memory_change *out, int n)
-{
-    const int halvings = n / SETS, worse = halvings / (HALVINGS_MAX + 1);
-    *out = (wd_memory_change){.bf16_teacher = n & 1,
-                              .checkpointing = n & 2,
-                              .bf16_student = n & 4,
-                              .small_replay = worse > 0,
-                              .off_policy = worse > 1,
-                              .halvings = halvings % (HALVINGS_MAX + 1)};
-    return worse <= 2;
-}
-
-bool wd_memory_change_apply(wd_train_options *o, wd_stepper_options *m, const wd_memory_change *c)
-{
-    if (c->bf16_teacher) {
-        if (m->teacher_dtype == WD_BF16) return false;
-        o->teacher_dtype = "bfloat16";
-        m->teacher_dtype = WD_BF16;
-    }
-    if (c->bf16_student) {
-        if (m->student_dtype == WD_BF16) return false;
-        o->mixed_precision = "bf16";
-        m->student_dtype = WD_BF16;
-    }
-    if (c->checkpointing) {
-        if (m->checkpointing) return false;
-        o->gradient_checkpointing = m->checkpointing = true;
-    }
-    if (c->small_replay) {
-        if (m->replay <= SMALL_REPLAY && !c->off_policy) return false;
-        if (m->replay > SMALL_REPLAY) o->target_replay = m->replay = SMALL_REPLAY;
-    }
-    if (c->off_policy) {
-        if (!(m->trajectory.on_policy_share > 0)) return false;
-        o->on_policy_share = m->trajectory.on_policy_share = 0;
-    }
-    for (int i = 0; i < c->halvings; i++) {
-        if (m->batch % 2) return false;
-        o->batch_size = m->batch /= 2;
-        o->gradient_accumulation_steps = m->accumulation *= 2;
-    }
-    return true;
-}
-
 /* ---- advice ---- */
 
 enum { TEXT_BYTES = 256 };
@@ -370,7 +381,7 @@ static bool is_slow(const wd_train_plan *plan)
 
 /* Whether a run may have these changes: its student is no worse, and a run that is resumed keeps
  * its arithmetic. */
-static bool is_allowed(const wd_memory_change *c, const wd_train_setup *setup)
+static bool is_allowed(const memory_change *c, const wd_train_setup *setup)
 {
     if (c->small_replay || c->off_policy) return false;
     return !*setup->resume || !(c->bf16_teacher || c->bf16_student);
@@ -378,17 +389,16 @@ static bool is_allowed(const wd_memory_change *c, const wd_train_setup *setup)
 
 /* Plans the run with a set of changes. False: the changes have no effect, or the run does not
  * fit. */
-static bool plan_changed(wd_train_variant *run, const wd_memory_change *change,
+static bool plan_changed(wd_train_variant *run, const memory_change *change,
                          const wd_train_plan *plan, const wd_train_setup *setup)
 {
     wd_train_variant_begin(run, setup);
-    return wd_memory_change_apply(&run->setup.options, &run->setup.trainer.stepper, change) &&
+    return apply_change(&run->setup.options, &run->setup.trainer.stepper, change) &&
            wd_train_variant_fits(run, plan);
 }
 
 /* The options of the changes: " --gradient_checkpointing". `o` has them. */
-static void write_options(char out[TEXT_BYTES], const wd_memory_change *c,
-                          const wd_train_options *o)
+static void write_options(char out[TEXT_BYTES], const memory_change *c, const wd_train_options *o)
 {
     size_t n = 0;
     *out = 0;
@@ -430,13 +440,13 @@ void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
     const wd_strategy_plan *now = &plan->chosen;
     double seconds = now->step_seconds;
     wd_strategy strategy = now->strategy;
-    wd_memory_change change;
+    memory_change change;
     wd_train_variant *run;
     char options[TEXT_BYTES] = "";
     warn_of_slow_choice(plan);
     if (!is_slow(plan)) return;
     if (wd_alloc((void **)&run, 1, sizeof *run, "a plan", NULL) != WD_OK) return;
-    for (int n = 1; wd_memory_change_at(&change, n); n++) {
+    for (int n = 1; change_at(&change, n); n++) {
         const wd_strategy_plan *found = &run->plan.chosen;
         if (!is_allowed(&change, setup) || !plan_changed(run, &change, plan, setup)) continue;
         if (!is_much_faster(found->step_seconds, seconds)) continue;

@@ -1,4 +1,6 @@
-/* Suggestions for a run that does not fit: commands whose plans fit. */
+/* Suggestions for a run that does not fit, which are commands whose plans fit, and advice for one
+ * that would be much faster with another strategy or a little less memory. Both try the same
+ * changes to the options that let a run take less memory. */
 #ifndef WD_API_PLAN_SUGGESTIONS_H
 #define WD_API_PLAN_SUGGESTIONS_H
 
@@ -6,6 +8,8 @@
 #include "api/setup/memory_report.h"
 #include "train/loop/stepper.h"
 #include "wandistiller.h"
+
+/* ---- suggestions ---- */
 
 /* Logs up to five commands whose plans fit, the fastest first, and returns WD_DOES_NOT_FIT. Those
  * that would make a worse student are last. */
@@ -23,26 +27,7 @@ wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *
 void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setup,
                            const wd_memory_witness *witness, const wd_err *error);
 
-/* ---- changes to a run's options that let it take less memory ---- */
-
-/* A set of changes, in the order of their costs. The last two make a worse student. */
-typedef struct wd_memory_change {
-    bool bf16_teacher, bf16_student, checkpointing, small_replay, off_policy;
-    int halvings; /* how often the batch is halved and the accumulation doubled */
-} wd_memory_change;
-
-/* Sets *out to set number n; set 0 has no change. Sets with small_replay and then those with
- * off_policy, too, follow all others. False: there are no more. */
-bool wd_memory_change_at(wd_memory_change *out, int n);
-
-/* Applies the changes to both; false: one of them has no effect on these options. */
-bool wd_memory_change_apply(wd_train_options *options, wd_stepper_options *stepper,
-                            const wd_memory_change *change);
-
-/* ---- advice ----
- *
- * Advice for a run that would be much faster with another strategy, or with a little less memory.
- */
+/* ---- advice ---- */
 
 /* For a run, before it begins: warns if a strategy that fits takes half the time or less of the one
  * that was asked for, or if auto has chosen one, and another that lacks memory would. Only rank 0
@@ -50,9 +35,8 @@ bool wd_memory_change_apply(wd_train_options *options, wd_stepper_options *stepp
 void wd_advice_of_run(const wd_train_plan *plan);
 
 /* For `plan`: warns as wd_advice_of_run does. Where memory is what is missing, it plans the run
- * with options that need less memory and make no worse student (api/plan/suggestions.h), and
- * names those with which the run is fastest: half the time or less. The plans leave memory behind:
- * not for a run. */
+ * with options that need less memory and make no worse student, and names those with which the run
+ * is fastest: half the time or less. The plans leave memory behind: not for a run. */
 void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup);
 
 #endif

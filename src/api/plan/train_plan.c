@@ -135,7 +135,7 @@ wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err)
     return wd_planner_plan(&plan->chosen, plan->planner, plan->asked, err);
 }
 
-/* Sets window and micro-batch of the machine to those of the chosen plan. */
+/* Sets window and micro-batch of the stepper to those of the chosen plan. */
 static void follow(wd_stepper_options *stepper, const wd_strategy_plan *chosen)
 {
     stepper->window = chosen->window;

@@ -47,7 +47,7 @@ typedef struct wd_train_plan {
 } wd_train_plan;
 
 /* Opens a planner for the run and chooses its plan, which sets window and micro-batch of *setup's
- * machine. If --save_samples is auto, the plan includes sample sheets. `text`: the memory of
+ * stepper. If --save_samples is auto, the plan includes sample sheets. `text`: the memory of
  * encoding the prompts. *out must not be moved. The caller checks whether the chosen plan fits. */
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
                              const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err);
