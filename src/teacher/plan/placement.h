@@ -192,13 +192,6 @@ typedef struct wd_cluster {
     int batches;   /* micro-batches of an expert in a rank's sweep, at most */
 } wd_cluster;
 
-/* The bytes that a block of `bytes` takes in the device's pool. */
-static inline size_t wd_placed_block(const wd_sweep_need *need, size_t bytes)
-{
-    const size_t granule = need->granule ? need->granule : 1;
-    return (bytes + granule - 1) / granule * granule;
-}
-
 static inline int wd_cluster_ranks(const wd_cluster *cluster)
 {
     return cluster->ranks > 1 ? cluster->ranks : 1;

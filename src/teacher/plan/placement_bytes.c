@@ -11,10 +11,17 @@ void wd_placed_sizes_add(wd_placed_sizes *sizes, wd_stage_kind kind, const wd_st
     wd_placed_most(&sizes->widened, stage->widened);
 }
 
+/* The bytes that a block of `bytes` takes in the device's pool. */
+static size_t block_bytes(const wd_sweep_need *need, size_t bytes)
+{
+    const size_t granule = need->granule ? need->granule : 1;
+    return (bytes + granule - 1) / granule * granule;
+}
+
 size_t wd_placed_activations(const wd_sweep_part *part, const wd_sweep_need *need)
 {
     if (!part->places) return 0;
-    return need->tables + wd_placed_block(need, need->scratch + (size_t)part->places * need->place);
+    return need->tables + block_bytes(need, need->scratch + (size_t)part->places * need->place);
 }
 
 size_t wd_placed_workspace(const wd_sweep_part *part, const wd_cluster_device *device)
@@ -28,9 +35,9 @@ static void keep(wd_placed_device *bytes, const wd_stage_size *stage,
                  const wd_cluster_device *device)
 {
     const bool on_host = device->reads_host;
-    bytes->weights += wd_placed_block(&device->need, on_host ? stage->host : stage->device);
+    bytes->weights += block_bytes(&device->need, on_host ? stage->host : stage->device);
     bytes->mapped += on_host ? wd_stage_mapped(stage) : 0;
-    const size_t casting = on_host ? 0 : wd_placed_block(&device->need, stage->casting);
+    const size_t casting = on_host ? 0 : block_bytes(&device->need, stage->casting);
     wd_placed_most(&bytes->opening, bytes->weights + casting);
 }
 
@@ -40,12 +47,12 @@ static void add_streaming(wd_placed_device *to, wd_placed_host *host, const wd_p
 {
     const wd_cluster_device *on = wd_cluster_at(cluster, part->device);
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        to->streaming += (size_t)wd_placed_buffers(part, (wd_stage_kind)k) *
-                         wd_placed_block(&on->need, m->block[k]);
+        to->streaming +=
+            (size_t)wd_placed_buffers(part, (wd_stage_kind)k) * block_bytes(&on->need, m->block[k]);
     if (part->home != WD_HOME_DISK) return;
     const bool shared = part->placement->each &&
                         wd_cluster_host_ranks(cluster) > 1; /* by the host's ranks, a ring */
-    if (!on->reads_host) to->streaming += wd_placed_block(&on->need, m->casting);
+    if (!on->reads_host) to->streaming += block_bytes(&on->need, m->casting);
     host->reading += on->reads_host && !shared ? m->converting : WD_PLACED_STAGINGS * m->reading;
 }
 
@@ -66,7 +73,7 @@ static void add_weights(wd_placed_device *to, wd_placed_host *host, const wd_pla
             if (place->home == WD_HOME_HOST) host->weights += stage->device;
         }
     for (int h = 0; h < WD_HOMES; h++) {
-        to->widening += wd_placed_block(&on->need, sizes[h].widened);
+        to->widening += block_bytes(&on->need, sizes[h].widened);
         if (h != WD_HOME_DEVICE && sizes[h].stages)
             add_streaming(to, host, &sizes[h], &(wd_placed_part){p, (wd_home)h, device}, cluster);
     }

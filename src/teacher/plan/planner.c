@@ -15,6 +15,9 @@ enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
 /* Bytes that differ by a smaller share are sums of the same terms in another order. */
 static const double EQUAL = 1e-9;
 
+/* A plan that takes more than this share of another plan's time counts as no faster. */
+static const double FASTER = 0.999;
+
 /* What sweeps with one size of micro-batches need on a processor, or on any other device: all
  * devices of a kind need the same. */
 typedef struct known_need {
@@ -228,7 +231,7 @@ static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b, bool 
 
 static bool is_much_faster(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
-    return a->step_seconds < WD_PLANNER_FASTER * b->step_seconds;
+    return a->step_seconds < FASTER * b->step_seconds;
 }
 
 /* How many of a window's states a rank's sweep has. */

@@ -4,9 +4,6 @@
 
 #include "teacher/plan/strategy_plan.h"
 
-/* A plan that takes more than this share of another plan's time counts as no faster. */
-#define WD_PLANNER_FASTER 0.999
-
 /* Fills in the times of a plan and what limits them, from its placement, window and micro-batch.
  * `size` and `cluster` say what such sweeps need, and whether mapped weights are read again. */
 wd_status wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *input,

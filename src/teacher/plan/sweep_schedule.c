@@ -1,4 +1,4 @@
-/* Making schedules: see teacher/plan/sweep_schedule.h. */
+/* Options of sweeps, and their schedules: see teacher/plan/sweep_schedule.h. */
 #include "teacher/plan/sweep_schedule.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 #include "core/memory.h"
 #include "core/require.h"
 
-/* ---- options of a sweep ---- */
+/* ---- options of a sweep, and its micro-batches ---- */
 
 enum { TOKENS_PER_PASS = 2048 };
 
@@ -76,8 +76,6 @@ size_t wd_sweep_packed_bytes(const wd_sweep_options *options, int64_t samples, w
     }
     return bytes;
 }
-
-/* ---- the schedule ---- */
 
 /* ---- segments ---- */
 
@@ -235,7 +233,7 @@ void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *
     make(&m);
 }
 
-/* ---- devices ---- */
+/* ---- a device's part ---- */
 
 typedef struct counter {
     int batches; /* of an expert in a window, at most */

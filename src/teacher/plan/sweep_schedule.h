@@ -8,7 +8,9 @@
  * shows.
  *
  * Ranks that share a teacher go through the same list, and each does the entries of its own
- * devices. The test writes out the lists of small placements. */
+ * devices. The test writes out the lists of small placements.
+ *
+ * The options of a sweep are here, too, since its micro-batches follow from them. */
 #ifndef WD_TEACHER_PLAN_SWEEP_SCHEDULE_H
 #define WD_TEACHER_PLAN_SWEEP_SCHEDULE_H
 
@@ -18,9 +20,7 @@
 #include "model/files/pipeline.h"
 #include "teacher/plan/placement.h"
 
-/* ---- options of a sweep ----
- *
- * The options of a sweep, and the micro-batches that its windows are cut into. */
+/* ---- options of a sweep, and the micro-batches that its windows are cut into ---- */
 
 /* Gives the embedding of a prompt: text_tokens rows of text_dim, zeros after the prompt's own, in
  * `dtype`. Prompt -1 is the negative prompt. */
@@ -99,6 +99,8 @@ size_t wd_sweep_packed_bytes(const wd_sweep_options *options, int64_t samples, w
 
 /* Micro-batches of an expert in one sweep, at most. */
 int wd_sweep_batches(const wd_sweep_options *options);
+
+/* ---- entries ---- */
 
 typedef enum wd_sweep_entry_kind {
     WD_ENTRY_ACQUIRE, /* from now on the weights of a stage are on the device; streamed ones come as

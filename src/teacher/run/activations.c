@@ -256,23 +256,7 @@ void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_a
     if (!fetched) wd_event_wait_on(to->queue, from_place->left);
 }
 
-void wd_activations_pack(char *host, wd_activations *s, const wd_activation_place *place,
-                         int64_t samples, wd_stage_kind next)
-{
-    const parts on = parts_of(s->options, place, NULL, samples, next);
-    const parts packed = parts_of(s->options, NULL, host, samples, next);
-    copy_parts(s->queue, &packed, &on);
-}
-
-void wd_activations_unpack(wd_activations *s, const wd_activation_place *place, char *host,
-                           int64_t samples, wd_stage_kind next)
-{
-    const parts on = parts_of(s->options, place, NULL, samples, next);
-    const parts packed = parts_of(s->options, NULL, host, samples, next);
-    copy_parts(s->queue, &on, &packed);
-}
-
-/* ---- activations that are sent between ranks ---- */
+/* ---- micro-batches that go between ranks ---- */
 
 wd_status wd_activation_transfer_open(wd_activation_transfer *out, wd_comm *comm,
                                       wd_activations *activations, wd_err *err)
@@ -303,6 +287,25 @@ void wd_activation_transfer_close(wd_activation_transfer *transfer)
     *transfer = (wd_activation_transfer){0};
 }
 
+/* Copies what the next stage reads of a micro-batch from a place to host memory, where its parts
+ * follow one another (wd_sweep_packed_bytes). */
+static void pack(char *host, wd_activations *s, const wd_activation_place *place, int64_t samples,
+                 wd_stage_kind next)
+{
+    const parts on = parts_of(s->options, place, NULL, samples, next);
+    const parts packed = parts_of(s->options, NULL, host, samples, next);
+    copy_parts(s->queue, &packed, &on);
+}
+
+/* Copies it from there to a place. */
+static void unpack(wd_activations *s, const wd_activation_place *place, char *host, int64_t samples,
+                   wd_stage_kind next)
+{
+    const parts on = parts_of(s->options, place, NULL, samples, next);
+    const parts packed = parts_of(s->options, NULL, host, samples, next);
+    copy_parts(s->queue, &on, &packed);
+}
+
 void wd_activation_transfer_send(wd_activation_transfer *c, wd_activations *from,
                                  wd_activation_place *place, int64_t samples, wd_stage_kind next,
                                  int to)
@@ -310,7 +313,7 @@ void wd_activation_transfer_send(wd_activation_transfer *c, wd_activations *from
     const int i = (int)(c->sends % WD_TRANSFERS_UNDER_WAY);
     char *staging = c->staging + (size_t)i * c->bytes;
     if (c->sends++ >= WD_TRANSFERS_UNDER_WAY) wd_comm_wait(c->comm, c->sent[i]);
-    wd_activations_pack(staging, from, place, samples, next);
+    pack(staging, from, place, samples, next);
     wd_event_record(c->copied[i], from->queue);
     wd_event_record(place->left, from->queue);
     c->sent[i] =
@@ -327,6 +330,6 @@ void wd_activation_transfer_receive(wd_activation_transfer *c, wd_activations *t
     wd_event_wait(c->copied[i]);
     wd_comm_wait(c->comm, wd_comm_receive(c->comm, WD_LANE_ACTIVATIONS, staging,
                                           wd_sweep_packed_bytes(to->options, samples, next), from));
-    wd_activations_unpack(to, place, staging, samples, next);
+    unpack(to, place, staging, samples, next);
     wd_event_record(c->copied[i], to->queue);
 }

@@ -76,16 +76,7 @@ float *wd_activations_leave(wd_activations *activations, wd_activation_place *pl
 void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_activations *from,
                          wd_activation_place *from_place, int64_t samples, wd_stage_kind next);
 
-/* Such a copy from a place to host memory, where the parts of the micro-batch follow one another
- * (wd_sweep_packed_bytes), and a copy from there to a place. */
-void wd_activations_pack(char *host, wd_activations *activations, const wd_activation_place *place,
-                         int64_t samples, wd_stage_kind next);
-void wd_activations_unpack(wd_activations *activations, const wd_activation_place *place,
-                           char *host, int64_t samples, wd_stage_kind next);
-
-/* ---- activations that are sent between ranks ----
- *
- * Micro-batches go from one rank's device to another's.
+/* ---- micro-batches that go from one rank's device to another's ----
  *
  * Data flow: place on a device -> host staging -> (WD_LANE_ACTIVATIONS) -> the other rank's staging
  * -> place on its device. A few are on their way at a time. The sender goes on at once; the

@@ -153,23 +153,16 @@ void wd_residency_part_end(wd_residency_part *r);
 /* ---- from disk: residency.c ---- */
 
 /* Opens what reads stages from the files. `reading_bytes`, `converting_bytes`: the most of a
- * stage's layout. `sharers`: as in the part's options. */
+ * stage's layout. `sharers`: as in the part's options; all of them call it. A host of several ranks
+ * gets a ring, which its first rank begins to fill. */
 wd_status wd_residency_part_open_disk(wd_residency_part *r, size_t reading_bytes,
                                       size_t converting_bytes, wd_comm *sharers, wd_err *err);
-void wd_residency_part_close_disk(wd_residency_part *r); /* once its copies are done */
+void wd_residency_part_close_disk(wd_residency_part *r); /* once its copies are done, after end */
 
 /* Reads a stage and launches what brings it to its buffer. */
 wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *buffer);
 
-/* ---- from disk for all ranks of a host: residency.c ---- */
-
-/* Opens the ring, for stages of up to `stage_bytes`. All ranks of the job call it; a host of one
- * rank gets none. The first rank of a host begins to read. */
-wd_status wd_residency_part_open_ring(wd_residency_part *r, size_t stage_bytes, wd_comm *sharers,
-                                      wd_err *err);
-
-/* Closes the ring, if there is one, after wd_residency_part_end. */
-void wd_residency_part_close_ring(wd_residency_part *r);
+/* ---- from the ring that a host's reader fills: residency.c ---- */
 
 /* Waits until a stage is read, and launches what brings it from the ring to its buffer. */
 wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *buffer);

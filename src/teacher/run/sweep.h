@@ -18,22 +18,7 @@
 #include "teacher/plan/sweep_schedule.h"
 #include "teacher/run/residency.h"
 
-/* ---- the memory that a sweep needs ----
- *
- * The memory that a sweep needs on a device beside weights, found by dry runs. */
-
-/* How a dry device is opened: wd_device_open_dry for a plan, wd_device_open_rehearsed for a sweep
- * that is about to run, so that the target makes its kernels for each shape now. */
-typedef wd_status wd_sweep_open_dry_fn(wd_device **out, wd_device *target, wd_err *err);
-
-/* *out = what a sweep needs on a device beside weights, found by running stages dry. The window
- * does not matter. */
-wd_status wd_sweep_need_of(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
-                           wd_sweep_open_dry_fn *open_dry, wd_err *err);
-
-/* The same on a device that wd_device_open_dry opens, as planners ask for it. */
-wd_status wd_sweep_plan_need(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
-                             wd_err *err);
+/* ---- windows ---- */
 
 /* Called before the states of a micro-batch are read. `states` [count]: their numbers in the
  * window; a state may come twice. May launch work on the window's queue that brings their latents.
@@ -45,11 +30,11 @@ typedef void wd_window_begin_fn(void *context, const int64_t *states, int64_t co
  * `delivered` says when. */
 typedef void wd_window_end_fn(void *context, const int64_t *states, int64_t count, int rank);
 
-/* The states of one sweep. Timesteps and prompts are in host memory, latents and velocities in
- * memory of the options' latents_device, whose queue `queue` is. */
 /* Part `done` of the `total` parts of a window's work has been launched. */
 typedef void wd_window_launched_fn(void *context, int64_t done, int64_t total);
 
+/* The states of one sweep. Timesteps and prompts are in host memory, latents and velocities in
+ * memory of the options' latents_device, whose queue `queue` is. */
 typedef struct wd_window {
     int64_t count;             /* <= window_max */
     wd_queue *queue;           /* latents are there after its work so far, and what `begin` adds */
@@ -64,6 +49,8 @@ typedef struct wd_window {
     wd_event **delivered; /* [count], =: when a velocity is there, good until the state's next sweep
                            * has been launched; NULL: `queue` waits for all of them */
 } wd_window;
+
+/* ---- sweeps ---- */
 
 typedef struct wd_sweep wd_sweep;
 
@@ -104,5 +91,20 @@ const wd_sweep_options *wd_sweep_options_of(const wd_sweep *sweep);
 
 /* One sweep. Returns when everything is launched; the window's host arrays may then be reused. */
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err);
+
+/* ---- the memory that a sweep needs ---- */
+
+/* How a dry device is opened: wd_device_open_dry for a plan, wd_device_open_rehearsed for a sweep
+ * that is about to run, so that the target makes its kernels for each shape now. */
+typedef wd_status wd_sweep_open_dry_fn(wd_device **out, wd_device *target, wd_err *err);
+
+/* *out = what a sweep needs on a device beside weights, found by running stages dry. The window
+ * does not matter. */
+wd_status wd_sweep_need_of(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                           wd_sweep_open_dry_fn *open_dry, wd_err *err);
+
+/* The same on a device that wd_device_open_dry opens, as planners ask for it. */
+wd_status wd_sweep_plan_need(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                             wd_err *err);
 
 #endif
