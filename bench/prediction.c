@@ -152,7 +152,7 @@ static wd_status describe(wd_planner_input *in, const wd_stepper_options *o, con
     in->cluster.host_bytes = SIZE_MAX;
     for (int i = 0; i < d->count; i++) {
         const bool is_processor = i == d->processor;
-        in->target[i] = d->device[i];
+        in->devices.target[i] = d->device[i];
         in->cluster.device[i] = (wd_cluster_device){
             .bytes = wd_device_bytes_max(d->device[i]),
             .taken = is_processor ? 0 : wd_plan_training_peak(beside, i),
@@ -184,7 +184,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_stepper_options *o, con
     wd_memory_plan *beside = NULL;
     uint8_t *expert = NULL;
     wd_planner *planner = NULL;
-    wd_planner_input in = {.need = wd_sweep_plan_need};
+    wd_planner_input in = {.devices.need = wd_sweep_plan_need};
     wd_stepper_options student = *o;
     wd_status status;
     student.micro_batch = 1;
@@ -193,20 +193,21 @@ static wd_status predict(wd_strategy_plan *out, const wd_stepper_options *o, con
     WD_TRY_OUT(describe(&in, o, d, beside, err));
     WD_TRY_OUT(read_files(&in, o->teacher, err));
     in.sweep = wd_stepper_sweep_options(o);
-    in.trajectories = o->trajectory.slots;
-    WD_TRY_OUT(wd_trajectory_experts(&expert, &in.rounds, &o->trajectory,
+    in.rounds.trajectories = o->trajectory.slots;
+    WD_TRY_OUT(wd_trajectory_experts(&expert, &in.rounds.count, &o->trajectory,
                                      in.sweep.boundary_timestep, err));
-    in.expert = expert;
+    in.rounds.expert = expert;
     if (c->strategy == WD_STRATEGY_custom) {
         read_map(&custom, c, &in);
-        in.custom = &custom;
+        in.request.custom = &custom;
     }
-    in.teacher_rank = c->strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
-    in.step_targets = wd_stepper_step_targets(o);
-    in.steps_ahead = wd_stepper_steps_ahead(o, beside->student_weights);
-    in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
-    in.student_step_bytes = wd_stepper_step_bytes(o);
-    in.student_back_bytes = wd_stepper_back_bytes(o);
+    in.request.teacher_rank = c->strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
+    in.student =
+        (wd_planner_student){.step_targets = wd_stepper_step_targets(o),
+                             .steps_ahead = wd_stepper_steps_ahead(o, beside->student_weights),
+                             .step_flops = (double)o->batch * beside->student_flops_per_sample,
+                             .step_bytes = wd_stepper_step_bytes(o),
+                             .back_bytes = wd_stepper_back_bytes(o)};
     WD_TRY_OUT(wd_planner_open(&planner, &in, err));
     WD_TRY_OUT(wd_planner_plan(out, planner, c->strategy, err));
 out:

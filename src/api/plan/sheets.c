@@ -86,7 +86,7 @@ static wd_status share_of_time(double *out, const wd_train_plan *p, const wd_tra
     const double sheets = fmax(1, run_seconds(&s->options, candidate) / interval);
     const wd_samples_work *sheet = &p->without_teacher[0].sheet;
     const double student =
-        sheet->student / wd_cluster_student_rate(cluster, p->input.student_device);
+        sheet->student / wd_cluster_student_rate(cluster, p->input.student.device);
     const double decoding = /* the VAE computes in fp32 */
         sheet->decoding / cluster->device[decoder].flops_per_s[WD_32_BIT];
     double teacher;

@@ -105,7 +105,7 @@ static wd_status agree_on_memory(wd_train_plan *p, const wd_train_setup *s, wd_e
     for (int r = 0; r < ranks; r++) {
         lower_to(&cluster->host_bytes, host_budget(all, ranks, all[r].host));
         raise_to(&cluster->host_taken, all[r].without_teacher[0]);
-        raise_to(&p->input.decoding_on_processor.host_taken, all[r].without_teacher[1]);
+        raise_to(&p->input.decoding.on_processor.host_taken, all[r].without_teacher[1]);
         for (int d = 0; d < cluster->devices; d++)
             lower_to(&cluster->device[d].bytes, all[r].device[d]);
     }
@@ -132,7 +132,7 @@ static wd_status plan_decoders(wd_train_plan *p, const wd_stepper_options *stepp
 {
     wd_err why = {0};
     const int processor = p->devices->processor;
-    bool *both = &p->input.may_decode_on_processor;
+    bool *both = &p->input.decoding.processor_may;
     *both = samples->count && !p->map.given && p->map.vae != processor;
     p->without_teacher[1] = (wd_memory_plan){0};
     const wd_status status =
@@ -162,7 +162,7 @@ static wd_status plan_without_teacher(wd_train_plan *p, wd_stepper_options stepp
     if (comm) stepper.comm = &first;
     if (!stepper.window) stepper.window = stepper.trajectory.slots;
     if (!stepper.micro_batch) stepper.micro_batch = 1;
-    wd_planner_taken *other = &p->input.decoding_on_processor;
+    wd_planner_taken *other = &p->input.decoding.on_processor;
     WD_TRY(plan_decoders(p, &stepper, samples, err));
     for (int i = 0; i < p->devices->count; i++) {
         wd_cluster_device *to = &cluster->device[i];
@@ -194,7 +194,7 @@ wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
                        cluster->devices, WD_CLUSTER_DEVICES_MAX);
     for (int i = 0; i < d->count; i++) {
         wd_cluster_device *to = &cluster->device[i];
-        p->input.target[i] = d->device[i];
+        p->input.devices.target[i] = d->device[i];
         to->reads_host = i == d->processor;
         to->other_bits = !compute_alike(d->device[0], d->device[i]);
         to->bytes = SIZE_MAX;
@@ -205,7 +205,7 @@ wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
         cluster->device[i].bytes = like->input.cluster.device[i].bytes;
     p->program_bytes = like->program_bytes ? like->program_bytes + PROGRAM_SLACK : 0;
     cluster->host_taken = host_without_teacher(p, 0) + p->program_bytes;
-    p->input.decoding_on_processor.host_taken = host_without_teacher(p, 1) + p->program_bytes;
+    p->input.decoding.on_processor.host_taken = host_without_teacher(p, 1) + p->program_bytes;
     cluster->host_bytes = p->host_budget = like->host_budget;
     return WD_OK;
 }
@@ -235,7 +235,7 @@ static void add_program(wd_train_plan *p)
         wd_plan_add(&p->without_teacher[i], "libraries, kernels, prompts", WD_PLAN_PROGRAM,
                     WD_PLAN_HOST, p->program_bytes);
     p->input.cluster.host_taken += p->program_bytes;
-    p->input.decoding_on_processor.host_taken += p->program_bytes;
+    p->input.decoding.on_processor.host_taken += p->program_bytes;
 }
 
 wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)

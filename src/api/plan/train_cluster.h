@@ -20,8 +20,8 @@ bool wd_train_has_others(const wd_train_setup *setup);
 wd_status wd_train_gather(void **all, const void *mine, size_t bytes, wd_comm *comm, wd_err *err);
 
 /* Sets the budgets of devices and host, and the memory of everything but the teacher:
- * p->without_teacher, host_budget, input.cluster, input.target. `like`: a plan whose budgets are
- * used again, or NULL. All ranks call it if `like` is NULL. */
+ * p->without_teacher, host_budget, input.cluster, input.devices.target. `like`: a plan whose
+ * budgets are used again, or NULL. All ranks call it if `like` is NULL. */
 wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
                                    const wd_train_plan *like, wd_err *err);
 

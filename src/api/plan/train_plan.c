@@ -84,49 +84,56 @@ static double gathered_bytes(const wd_stepper_options *m, const wd_memory_plan *
 /* Sets the copies of gradients. With several ranks that have no peers they are copied to host
  * memory, and the results from there. With --shard_optimizer a rank also copies its share of the
  * sums to the device, and its share of new weights to host memory. */
-static void fill_gradients(wd_planner_input *in, const wd_stepper_options *m)
+static void fill_copies(wd_planner_gradients *g, const wd_stepper_options *m)
 {
     const double ranks = wd_stepper_ranks(m);
     if (!m->comm || m->comm->peers || (ranks == 1 && !m->deterministic_reduce)) return;
     const double sums =
-        m->deterministic_reduce ? in->reduced_bytes / (double)m->accumulation : in->reduced_bytes;
-    in->gradients_out_bytes = in->reduced_bytes;
-    in->gradients_in_bytes = in->gathered_bytes;
+        m->deterministic_reduce ? g->reduced_bytes / (double)m->accumulation : g->reduced_bytes;
+    g->out_bytes = g->reduced_bytes;
+    g->in_bytes = g->gathered_bytes;
     if (!m->shard_optimizer) return;
-    in->gradients_out_bytes += in->gathered_bytes / ranks;
-    in->gradients_in_bytes += sums / ranks;
+    g->out_bytes += g->gathered_bytes / ranks;
+    g->in_bytes += sums / ranks;
+}
+
+static void fill_gradients(wd_planner_gradients *g, const wd_stepper_options *m,
+                           const wd_memory_plan *without_teacher)
+{
+    /* gradients are final in the backward pass of the last micro-batch, or of each one */
+    const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
+    g->reduced_bytes = rounds * (double)without_teacher->student_weights * sizeof(float);
+    g->gathered_bytes = gathered_bytes(m, without_teacher);
+    fill_copies(g, m);
+    g->direct = m->comm && m->comm->peers;
+    g->gathered_flat = m->comm && !m->comm->in_blocks;
+    g->reduced_flat = g->gathered_flat || m->deterministic_reduce;
+    g->final_share = WD_BACKWARD_SHARE * rounds / (double)m->accumulation;
 }
 
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
     const wd_stepper_options busiest = wd_stepper_in_phase_of_most_targets(&s->trainer.stepper);
     const wd_stepper_options *m = &busiest;
+    const wd_train_options *o = &s->options;
     const wd_memory_plan *without_teacher = p->without_teacher;
+    const double samples = (double)(m->batch * m->accumulation);
     wd_planner_input *in = &p->input;
-    in->need = wd_sweep_plan_need;
+    p->step_samples = samples * wd_train_ranks(s);
     in->sweep = wd_stepper_sweep_options(m);
     in->cluster.teacher = wd_precision_of(in->sweep.dtype);
     in->cluster.student = wd_precision_of(m->student_dtype);
-    in->trajectories = m->trajectory.slots;
-    in->teacher_rank = s->options.teacher_rank > 0 ? (int)s->options.teacher_rank : 0;
-    in->buffers = (int)s->options.teacher_prefetch + 1;
-    in->student_device = 0;
-    const double samples = (double)(m->batch * m->accumulation);
-    p->step_samples = samples * wd_train_ranks(s);
-    in->step_targets = wd_stepper_step_targets(m);
-    in->steps_ahead = wd_stepper_steps_ahead(m, without_teacher->student_weights);
-    in->student_step_flops = samples * without_teacher->student_flops_per_sample;
-    in->student_step_bytes = wd_stepper_step_bytes(m);
-    in->student_back_bytes = wd_stepper_back_bytes(m);
-    /* gradients are final in the backward pass of the last micro-batch, or of each one */
-    const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
-    in->reduced_bytes = rounds * (double)without_teacher->student_weights * sizeof(float);
-    in->gathered_bytes = gathered_bytes(m, without_teacher);
-    fill_gradients(in, m);
-    in->direct = m->comm && m->comm->peers;
-    in->gathered_flat = m->comm && !m->comm->in_blocks;
-    in->reduced_flat = in->gathered_flat || m->deterministic_reduce;
-    in->final_share = WD_BACKWARD_SHARE * rounds / (double)m->accumulation;
+    in->devices.need = wd_sweep_plan_need;
+    in->request.teacher_rank = o->teacher_rank > 0 ? (int)o->teacher_rank : 0;
+    in->request.buffers = (int)o->teacher_prefetch + 1;
+    in->rounds.trajectories = m->trajectory.slots;
+    in->student = (wd_planner_student){
+        .step_targets = wd_stepper_step_targets(m),
+        .steps_ahead = wd_stepper_steps_ahead(m, without_teacher->student_weights),
+        .step_flops = samples * without_teacher->student_flops_per_sample,
+        .step_bytes = wd_stepper_step_bytes(m),
+        .back_bytes = wd_stepper_back_bytes(m)};
+    fill_gradients(&in->gradients, m, without_teacher);
 }
 
 wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err)
@@ -147,7 +154,7 @@ static void follow(wd_stepper_options *stepper, const wd_strategy_plan *chosen)
 static bool is_hopeless(const wd_train_plan *p)
 {
     const wd_devices *d = p->devices;
-    const int ways = p->input.may_decode_on_processor ? 2 : 1;
+    const int ways = p->input.decoding.processor_may ? 2 : 1;
     int hopeless = 0;
     for (int k = 0; k < ways; k++)
         for (int i = 0; i < d->count; i++)
@@ -173,10 +180,10 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
     const wd_stepper_options busiest = wd_stepper_in_phase_of_most_targets(m);
-    WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &busiest.trajectory,
+    WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds.count, &busiest.trajectory,
                                  p->input.sweep.boundary_timestep, err));
-    p->input.expert = p->expert;
-    if (p->map.given) p->input.custom = &p->map.placement;
+    p->input.rounds.expert = p->expert;
+    if (p->map.given) p->input.request.custom = &p->map.placement;
     WD_TRY(wd_train_cluster_rates(p, s, like, err));
     WD_TRY(wd_train_plan_choose(p, err));
     follow(m, &p->chosen);

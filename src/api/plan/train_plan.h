@@ -27,7 +27,7 @@ typedef struct wd_train_plan {
     wd_devices *devices; /* borrowed */
     wd_memory_plan text; /* memory of encoding the prompts */
     /* Memory of everything but the teacher, including `text`: with sheets decoded on the device of
-     * `map`, and on the processor, if input.may_decode_on_processor. */
+     * `map`, and on the processor, if input.decoding.processor_may. */
     wd_memory_plan without_teacher[2];
     wd_planner_input input;
     uint8_t *expert;                /* memory of the input's array of experts */

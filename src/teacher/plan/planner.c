@@ -77,7 +77,7 @@ static wd_status need_of(const known_need **out, wd_planner *p, int64_t micro, i
     *n = (known_need){.micro_batch = micro, .reads_host = reads_host};
     wd_sweep_options o = p->input.sweep;
     o.micro_batch = o.window_max = micro;
-    return p->input.need(&n->need, &o, p->input.target[device], err);
+    return p->input.devices.need(&n->need, &o, p->input.devices.target[device], err);
 }
 
 /* The cluster and the sizes for this micro-batch and this window of a rank's sweep. */
@@ -85,6 +85,7 @@ static wd_status fill(wd_cluster *cluster, wd_teacher_size *size, wd_planner *p,
                       int64_t micro, wd_err *err)
 {
     const known_need *need = NULL;
+    const wd_planner_student *student = &p->input.student;
     wd_sweep_options o = p->input.sweep;
     o.window_max = window;
     o.micro_batch = micro;
@@ -95,8 +96,7 @@ static wd_status fill(wd_cluster *cluster, wd_teacher_size *size, wd_planner *p,
         WD_TRY(need_of(&need, p, micro, d, err));
         cluster->device[d].need = need->need;
     }
-    cluster->device[p->input.student_device].student_flops =
-        p->input.student_step_flops / p->input.step_targets;
+    cluster->device[student->device].student_flops = student->step_flops / student->step_targets;
     for (int s = 0; s < size->stages; s++)
         size->flops[s] = need->need.flops[wd_stage_kind_of(s, size->stages)];
     return WD_OK;
@@ -132,9 +132,8 @@ const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan
 /* ---- windows ---- */
 
 /* The micro-batch that was asked for, or one that keeps products efficient. */
-static int64_t efficient_micro_batch(const wd_planner_input *in, int64_t window)
+static int64_t efficient_micro_batch(const wd_sweep_options *o, int64_t window)
 {
-    const wd_sweep_options *o = &in->sweep;
     int64_t micro = o->micro_batch;
     if (!micro) micro = wd_sweep_micro_batch(&o->config, o->frames, o->height, o->width);
     return wd_sweep_fitted(micro, window);
@@ -144,7 +143,7 @@ static int64_t efficient_micro_batch(const wd_planner_input *in, int64_t window)
  * one. */
 static int64_t pipelined_micro_batch(const wd_planner_input *in, int64_t window)
 {
-    int64_t micro = efficient_micro_batch(in, window);
+    int64_t micro = efficient_micro_batch(&in->sweep, window);
     const int devices = wd_cluster_devices(&in->cluster), stages = in->size.stages;
     int64_t most = window / (BATCHES_PER_DEVICE * (devices < stages ? devices : stages));
     if (in->sweep.micro_batch || micro <= most) return micro;
@@ -190,18 +189,18 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
 
 /* ---- one plan ---- */
 
-static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strategy strategy,
+static wd_status place(wd_placement *out, const wd_planner_request *asked, wd_strategy strategy,
                        const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err)
 {
     if (strategy == WD_STRATEGY_custom)
-        *out = *in->custom;
+        *out = *asked->custom;
     else
-        WD_TRY(wd_strategy_place(out, strategy, size, cluster, in->teacher_rank, err));
+        WD_TRY(wd_strategy_place(out, strategy, size, cluster, asked->teacher_rank, err));
     const wd_placement begun = wd_placement_begin(size, cluster);
     out->by_batch = begun.by_batch;
     out->ranks = begun.ranks;
     out->devices = begun.devices;
-    if (in->buffers) out->buffers = in->buffers;
+    if (asked->buffers) out->buffers = asked->buffers;
     return WD_OK;
 }
 
@@ -252,7 +251,7 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
     out->window = window;
     out->micro_batch = micro;
     WD_TRY(fill(cluster, size, p, share_of(p, strategy, window), micro, err));
-    WD_TRY(place(&out->placement, &p->input, strategy, size, cluster, err));
+    WD_TRY(place(&out->placement, &p->input.request, strategy, size, cluster, err));
     account(out, size, cluster);
     cluster->uncached = out->uncached;
     return wd_planner_predict(out, &p->input, size, cluster, err);
@@ -266,7 +265,7 @@ static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, wd_strategy 
     wd_strategy_plan *other = &p->other_cut;
     const int64_t share = share_of(p, strategy, window);
     const int64_t micro = pipelined_micro_batch(&p->input, share);
-    WD_TRY(plan_cut(plan, p, strategy, window, efficient_micro_batch(&p->input, share), err));
+    WD_TRY(plan_cut(plan, p, strategy, window, efficient_micro_batch(&p->input.sweep, share), err));
     if (micro == plan->micro_batch || !may_span(strategy)) return WD_OK;
     WD_TRY(plan_cut(other, p, strategy, window, micro, err));
     if (spans_devices(&other->placement) && improves(other, plan, is_much_faster(other, plan)))
@@ -296,10 +295,10 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
     memset(out, 0, sizeof *out);
     out->strategy = strategy;
     out->objection = wd_strategy_objection(strategy, &in->cluster);
-    if (strategy == WD_STRATEGY_custom && !in->custom)
+    if (strategy == WD_STRATEGY_custom && !in->request.custom)
         out->objection = "custom needs --teacher_device_map";
     if (out->objection) return WD_OK;
-    int64_t window = in->sweep.window_max ? in->sweep.window_max : in->trajectories;
+    int64_t window = in->sweep.window_max ? in->sweep.window_max : in->rounds.trajectories;
     WD_TRY(plan_window(out, planner, strategy, window, err));
     while (!in->sweep.window_max && window > 1) {
         wd_strategy_plan *smaller = &planner->smaller;
@@ -327,10 +326,11 @@ static wd_status plan_both(wd_strategy_plan *out, wd_planner *p, wd_strategy str
 {
     wd_strategy_plan *other = &p->on_processor;
     wd_cluster *cluster = &p->input.cluster;
-    const wd_planner_taken *taken = &p->input.decoding_on_processor;
+    const wd_planner_decoding *decoding = &p->input.decoding;
+    const wd_planner_taken *taken = &decoding->on_processor;
     const wd_cluster here = *cluster;
     WD_TRY(plan_anew(out, p, strategy, err));
-    if (!p->input.may_decode_on_processor || out->objection) return WD_OK;
+    if (!decoding->processor_may || out->objection) return WD_OK;
     for (int d = 0; d < cluster->devices; d++) {
         cluster->device[d].taken = taken->taken[d];
         cluster->device[d].workspace = taken->workspace[d];
@@ -413,7 +413,7 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
         out->rivals = rivals_of(out, all);
         return WD_OK;
     }
-    if (strategy == WD_STRATEGY_custom && !in->custom)
+    if (strategy == WD_STRATEGY_custom && !in->request.custom)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "teacher_device_strategy: custom needs --teacher_device_map FILE");
     WD_TRY(wd_strategy_check(strategy, &in->cluster, err));

@@ -31,10 +31,10 @@ static double share_of(const wd_strategy_plan *plan)
 }
 
 /* Cuts all rounds into windows, and counts the sweeps of each kind. */
-static void find_kinds(sweep_kind kind[SWEEP_KINDS], const wd_planner_input *in,
+static void find_kinds(sweep_kind kind[SWEEP_KINDS], const wd_planner_rounds *in,
                        const wd_strategy_plan *plan)
 {
-    const int64_t rounds = in->expert ? in->rounds : 1, window = plan->window;
+    const int64_t rounds = in->expert ? in->count : 1, window = plan->window;
     const double share = share_of(plan);
     for (int64_t first = 0; first < rounds * in->trajectories; first += in->trajectories)
         for (int64_t at = 0; at < in->trajectories; at += window) {
@@ -62,18 +62,19 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
                              const wd_planner_input *in, const wd_student_load *student)
 {
     const wd_sweep_options *o = &in->sweep;
+    const int64_t trajectories = in->rounds.trajectories;
     /* the states of a micro-batch share the unconditional text */
     const double one = (double)wd_sweep_packed_bytes(o, 1, WD_STAGE_BLOCK);
     const double two = (double)wd_sweep_packed_bytes(o, 2, WD_STAGE_BLOCK);
     wd_sweep_load load = {
-        .sweeps_apart = (int)wd_sweeps_apart(in->trajectories, plan->window),
+        .sweeps_apart = (int)wd_sweeps_apart(trajectories, plan->window),
         .activation_bytes_per_state = two - one,
         .activation_bytes_per_batch = 2 * one - two,
         .head_input_bytes_per_state = (double)wd_sweep_packed_bytes(o, 1, WD_STAGE_HEAD),
         .text_bytes = (double)(wd_sweep_text_bytes(o) + sizeof(float)) /* and timestep */,
         .latent_bytes = (double)wd_sweep_latent_bytes(o),
-        .latents_device = in->student_device,
-        .window = (double)(plan->window < in->trajectories ? plan->window : in->trajectories),
+        .latents_device = in->student.device,
+        .window = (double)(plan->window < trajectories ? plan->window : trajectories),
         .student = *student,
     };
     for (int e = 0; e < plan->placement.experts; e++) {
@@ -123,31 +124,32 @@ static host_sends exchange(const wd_cluster *cluster, double bytes, bool flat)
 static wd_student_load student_of(const wd_planner_input *in)
 {
     const wd_cluster *cluster = &in->cluster;
-    const wd_cluster_device *device = &cluster->device[in->student_device];
-    const double link = device->link_bytes_per_s, near_ranks = wd_cluster_host_ranks(cluster);
-    const double near_rate = in->direct ? near_ranks * link : cluster->memory_bytes_per_s;
+    const wd_planner_student *s = &in->student;
+    const wd_planner_gradients *g = &in->gradients;
+    const double link = cluster->device[s->device].link_bytes_per_s;
+    const double near_ranks = wd_cluster_host_ranks(cluster);
+    const double near_rate = g->direct ? near_ranks * link : cluster->memory_bytes_per_s;
     const double far_rate = cluster->network_bytes_per_s;
-    const host_sends reduced = exchange(cluster, in->reduced_bytes, in->reduced_flat);
-    const host_sends gathered = exchange(cluster, in->gathered_bytes, in->gathered_flat);
+    const host_sends reduced = exchange(cluster, g->reduced_bytes, g->reduced_flat);
+    const host_sends gathered = exchange(cluster, g->gathered_bytes, g->gathered_flat);
     const double near = reduced.near + gathered.near, far = reduced.far + gathered.far;
     const double messages =
         (near_rate > 0 ? near / near_rate : 0) + (far_rate > 0 ? far / far_rate : 0);
-    const double carried = (in->gradients_in_bytes + in->gradients_out_bytes) / link;
-    const double compute =
-        in->student_step_flops / wd_cluster_student_rate(cluster, in->student_device);
+    const double carried = (g->in_bytes + g->out_bytes) / link;
+    const double compute = s->step_flops / wd_cluster_student_rate(cluster, s->device);
     return (wd_student_load){
-        .targets = in->step_targets,
-        .ahead = in->steps_ahead,
+        .targets = s->step_targets,
+        .ahead = s->steps_ahead,
         .compute_seconds = compute,
-        .after_seconds = wd_cluster_ranks(cluster) > 1 ? (1 - in->final_share) * compute : 0,
-        .link_seconds = (in->student_step_bytes + in->student_back_bytes) / link + carried,
+        .after_seconds = wd_cluster_ranks(cluster) > 1 ? (1 - g->final_share) * compute : 0,
+        .link_seconds = (s->step_bytes + s->back_bytes) / link + carried,
         .network_seconds = messages,
         .reduce_seconds = fmax(messages, carried),
-        .traffic = {.device = in->student_device,
-                    .in = in->student_step_bytes,
-                    .out = in->student_back_bytes,
-                    .gradients_in = in->gradients_in_bytes,
-                    .gradients_out = in->gradients_out_bytes,
+        .traffic = {.device = s->device,
+                    .in = s->step_bytes,
+                    .out = s->back_bytes,
+                    .gradients_in = g->in_bytes,
+                    .gradients_out = g->out_bytes,
                     .gradients_near = near / near_ranks,
                     .gradients_far = far / near_ranks},
     };
@@ -161,12 +163,12 @@ void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_pla
     sweep_kind kind[SWEEP_KINDS] = {0};
     const wd_student_load student = student_of(in);
     out->links = 0;
-    find_kinds(kind, in, plan);
+    find_kinds(kind, &in->rounds, plan);
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (!(kind[k].sweeps > 0)) continue;
         const wd_sweep_load load = load_of(&kind[k], plan, in, &student);
         const wd_sweep_setting sweep = {&plan->placement, size, cluster, &load};
-        wd_traffic_sweeps(out, &sweep, in->step_targets * kind[k].sweeps);
+        wd_traffic_sweeps(out, &sweep, in->student.step_targets * kind[k].sweeps);
     }
     wd_traffic_student(out, &plan->placement, cluster, &student.traffic);
 }
@@ -186,7 +188,7 @@ static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
                              const wd_planner_input *in)
 {
     double most = 0;
-    for (int d = in->student_device; d < plan->bytes.devices; d += in->cluster.devices)
+    for (int d = in->student.device; d < plan->bytes.devices; d += in->cluster.devices)
         most = fmax(most, t->compute_seconds[d]);
     return most;
 }
@@ -199,10 +201,10 @@ static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_plan
     sweep_kind kind[SWEEP_KINDS] = {0};
     step_play step = {0};
     double most = 0;
-    find_kinds(kind, in, plan);
+    find_kinds(kind, &in->rounds, plan);
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (!(kind[k].sweeps > 0)) continue;
-        const double sweeps = in->step_targets * kind[k].sweeps;
+        const double sweeps = in->student.step_targets * kind[k].sweeps;
         const wd_sweep_load load = load_of(&kind[k], plan, in, student);
         const wd_sweep_setting sweep = {&plan->placement, size, cluster, &load};
         wd_timeline t;
@@ -225,11 +227,11 @@ wd_status wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
                              const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err)
 {
     const wd_student_load student = student_of(in);
+    const double final_seconds = in->gradients.final_share * student.compute_seconds;
     step_play step;
     WD_TRY(play_step(&step, plan, in, size, cluster, &student, err));
     plan->reduce_seconds = student.reduce_seconds;
-    plan->exposed_seconds =
-        fmax(0, plan->reduce_seconds - in->final_share * student.compute_seconds - step.compute);
+    plan->exposed_seconds = fmax(0, plan->reduce_seconds - final_seconds - step.compute);
     const double network = plan->reduce_seconds + step.network;
     const double busy = student.compute_seconds + step.compute;
     plan->step_seconds = fmax(step.seconds, fmax(busy, network));

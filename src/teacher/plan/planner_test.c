@@ -103,7 +103,7 @@ static void random_cluster(scene *s)
         to->bytes = last ? SIZE_MAX : (size_t)((double)s->weights_bytes * magnitude(0.1, 4));
         to->taken = last ? 0 : (size_t)((double)to->bytes * 0.3 * drawn());
         to->workspace = between(0, 1) ? (size_t)between(0, 1 << 16) : 0;
-        s->input.target[d] = last ? processor : accelerator;
+        s->input.devices.target[d] = last ? processor : accelerator;
     }
     cluster->host_bytes = (size_t)((double)s->weights_bytes * magnitude(0.05, 8));
     cluster->host_taken = (size_t)((double)cluster->host_bytes * 0.3 * drawn());
@@ -138,7 +138,7 @@ static void random_scene(scene *s)
 {
     *s = (scene){0};
     wd_planner_input *in = &s->input;
-    in->need = wd_sweep_plan_need;
+    in->devices.need = wd_sweep_plan_need;
     in->sweep = (wd_sweep_options){
         .config = {.in_channels = 4 * between(1, 4),
                    .heads = between(1, 3),
@@ -167,24 +167,25 @@ static void random_scene(scene *s)
     random_size(s);
     random_cluster(s);
     random_custom(s);
-    in->custom = between(0, 1) ? &s->custom : NULL;
-    in->trajectories = between(1, WINDOW_MAX);
-    in->rounds = between(1, ROUNDS_MAX);
-    in->expert = s->input.size.experts > 1 ? s->expert : NULL;
+    in->request.custom = between(0, 1) ? &s->custom : NULL;
+    in->rounds.trajectories = between(1, WINDOW_MAX);
+    in->rounds.count = between(1, ROUNDS_MAX);
+    in->rounds.expert = s->input.size.experts > 1 ? s->expert : NULL;
     const double high_share = between(0, 3) ? drawn() : (double)between(0, 1);
-    for (int64_t i = 0; i < in->rounds * in->trajectories; i++) s->expert[i] = drawn() > high_share;
+    for (int64_t i = 0; i < in->rounds.count * in->rounds.trajectories; i++)
+        s->expert[i] = drawn() > high_share;
     const int others = in->cluster.devices - 1, ranks = in->cluster.ranks;
-    in->teacher_rank = ranks > 1 ? (int)between(0, ranks - 1)
-                       : others  ? (int)between(0, others - 1)
-                                 : 0;
-    in->buffers = (int)between(0, 1) * (int)between(2, 5);
-    in->step_targets = (double)between(1, 64);
-    in->steps_ahead = 1 + 1 / (double)between(1, 4);
-    in->student_step_flops = magnitude(1e5, 1e9);
-    in->student_step_bytes = magnitude(1e3, 1e7);
-    in->reduced_bytes = in->gathered_bytes = magnitude(1e3, 1e7);
-    in->gradients_out_bytes = in->gradients_in_bytes = ranks > 1 ? in->reduced_bytes : 0;
-    in->final_share = 0.6;
+    in->request.teacher_rank = ranks > 1 ? (int)between(0, ranks - 1)
+                               : others  ? (int)between(0, others - 1)
+                                         : 0;
+    in->request.buffers = (int)between(0, 1) * (int)between(2, 5);
+    in->student.step_targets = (double)between(1, 64);
+    in->student.steps_ahead = 1 + 1 / (double)between(1, 4);
+    in->student.step_flops = magnitude(1e5, 1e9);
+    in->student.step_bytes = magnitude(1e3, 1e7);
+    in->gradients.reduced_bytes = in->gradients.gathered_bytes = magnitude(1e3, 1e7);
+    in->gradients.out_bytes = in->gradients.in_bytes = ranks > 1 ? in->gradients.reduced_bytes : 0;
+    in->gradients.final_share = 0.6;
 }
 
 /* ---- plans ---- */
@@ -282,7 +283,7 @@ static void auto_is_the_best(void **state)
         found best = {INFINITY, SIZE_MAX};
         wd_planner_input asked = s.input;
         const int64_t given = s.input.sweep.window_max;
-        for (int64_t w = given ? given : s.input.trajectories; w;
+        for (int64_t w = given ? given : s.input.rounds.trajectories; w;
              w = given || w == 1 ? 0 : (w + 1) / 2) {
             asked.sweep.window_max = w;
             search(&best, &asked);
@@ -349,11 +350,11 @@ static void sheets_are_decoded_where_there_is_room(void **state)
                             b.bytes.device[0].activations / 2;
         s.input.cluster.device[0].taken += (size_t)(2 * drawn() * (double)left);
         both.cluster = s.input.cluster;
-        both.may_decode_on_processor = true;
-        both.decoding_on_processor.host_taken = cluster->host_taken;
+        both.decoding.processor_may = true;
+        both.decoding.on_processor.host_taken = cluster->host_taken;
         for (int d = 0; d < cluster->devices; d++) {
-            both.decoding_on_processor.taken[d] = cluster->device[d].taken;
-            both.decoding_on_processor.workspace[d] = cluster->device[d].workspace;
+            both.decoding.on_processor.taken[d] = cluster->device[d].taken;
+            both.decoding.on_processor.workspace[d] = cluster->device[d].workspace;
         }
         const wd_strategy_plan a = plan_of(&s.input, strategy), plan = plan_of(&both, strategy);
         assert_int_equal(plan.fits, a.fits || b.fits);
@@ -433,14 +434,14 @@ static void balanced_leaves_a_student_alone(void **state)
         in->cluster.device[d].bytes = SIZE_MAX / 4;
         for (int k = 0; k < WD_PRECISIONS; k++) in->cluster.device[d].flops_per_s[k] = 1e8;
     }
-    in->student_step_flops = 1e3;
+    in->student.step_flops = 1e3;
     wd_strategy_plan plan = plan_of(in, WD_STRATEGY_balanced);
     assert_int_equal(plan.placement.place[0][0].device, 0);
-    in->student_step_flops = 1e3 * plan.step_seconds * 1e8;
+    in->student.step_flops = 1e3 * plan.step_seconds * 1e8;
     plan = plan_of(in, WD_STRATEGY_balanced);
     for (int i = 0; i < plan.placement.stages; i++)
         assert_true(plan.placement.place[0][i].device > 0);
-    assert_true(fabs(plan.step_seconds * 1e8 / in->student_step_flops - 1) < 1e-9);
+    assert_true(fabs(plan.step_seconds * 1e8 / in->student.step_flops - 1) < 1e-9);
     assert_true(plan.student_limits);
 }
 
@@ -455,8 +456,8 @@ static double work_seconds(const scene *s, int64_t micro_batch)
     wd_test_ok(wd_sweep_need_of(&need, &o, accelerator, wd_device_open_dry, &err), &err);
     const double target = need.flops[WD_STAGE_EMBED] + need.flops[WD_STAGE_HEAD] +
                           (double)(in->size.stages - 2) * need.flops[WD_STAGE_BLOCK];
-    return in->step_targets * target / wd_cluster_teacher_rate(&in->cluster, 0) +
-           in->student_step_flops / wd_cluster_student_rate(&in->cluster, 0);
+    return in->student.step_targets * target / wd_cluster_teacher_rate(&in->cluster, 0) +
+           in->student.step_flops / wd_cluster_student_rate(&in->cluster, 0);
 }
 
 /* Each of teacher and student computes at the rate of its own precision, and at no other. */
@@ -469,12 +470,12 @@ static void rates_are_of_a_precision(void **state)
     wd_planner_input *in = &s.input;
     wd_cluster_device *gpu = &in->cluster.device[0];
     in->cluster.ranks = in->cluster.hosts = 1;
-    in->sweep.window_max = in->sweep.micro_batch = in->trajectories = in->rounds = 8;
-    in->expert = NULL;
-    in->step_targets = in->steps_ahead = 8;
+    in->sweep.window_max = in->sweep.micro_batch = in->rounds.trajectories = in->rounds.count = 8;
+    in->rounds.expert = NULL;
+    in->student.step_targets = in->student.steps_ahead = 8;
     gpu->link_bytes_per_s = 1e15;
-    in->student_step_flops = 3e6;
-    in->student_step_bytes = in->student_back_bytes = 1;
+    in->student.step_flops = 3e6;
+    in->student.step_bytes = in->student.back_bytes = 1;
     for (int teacher = 0; teacher < WD_PRECISIONS; teacher++)
         for (int student = 0; student < WD_PRECISIONS; student++) {
             in->cluster.teacher = (wd_precision)teacher;
@@ -519,10 +520,10 @@ static void a_link_for_both(void **state)
     wd_planner_input *in = &s.input;
     in->cluster.ranks = in->cluster.hosts = 1;
     in->cluster.device[0].link_bytes_per_s = 1e3;
-    in->student_step_flops = in->student_step_bytes = 1;
+    in->student.step_flops = in->student.step_bytes = 1;
     const wd_strategy_plan alone = plan_of(in, WD_STRATEGY_offload);
     assert_int_equal(alone.timeline.limit, WD_RESOURCE_LINK);
-    in->student_step_bytes = alone.step_seconds * 1e3 / 2;
+    in->student.step_bytes = alone.step_seconds * 1e3 / 2;
     const double both = plan_of(in, WD_STRATEGY_offload).step_seconds;
     if (fabs(both - 1.5 * alone.step_seconds) > 0.01 * both)
         fail_msg("%g s, %g s alone", both, alone.step_seconds);
@@ -540,11 +541,12 @@ static void gradients_go_from_device_to_device(void **state)
     in->cluster.hosts = 1;
     in->cluster.memory_bytes_per_s = 2e3;
     in->cluster.device[0].link_bytes_per_s = 8e3;
-    in->gradients_in_bytes = in->gradients_out_bytes = 0;
-    in->reduced_bytes = in->gathered_bytes = 1e6; /* each rank sends half of each */
+    in->gradients.in_bytes = in->gradients.out_bytes = 0;
+    /* each rank sends half of each */
+    in->gradients.reduced_bytes = in->gradients.gathered_bytes = 1e6;
     double seconds = plan_of(in, WD_STRATEGY_gpu).reduce_seconds;
     assert_true(fabs(seconds / (2e6 / 2e3) - 1) < 1e-9);
-    in->direct = true;
+    in->gradients.direct = true;
     seconds = plan_of(in, WD_STRATEGY_gpu).reduce_seconds;
     assert_true(fabs(seconds / (1e6 / 8e3) - 1) < 1e-9);
 }
@@ -561,14 +563,14 @@ static void gradients_take_the_link(void **state)
     in->cluster.hosts = 1;
     in->cluster.memory_bytes_per_s = 1e12;
     in->cluster.device[0].link_bytes_per_s = 1e6;
-    in->reduced_bytes = in->gradients_out_bytes = 2e6;
-    in->gathered_bytes = in->gradients_in_bytes = 3e6;
-    in->teacher_rank = 0;
+    in->gradients.reduced_bytes = in->gradients.out_bytes = 2e6;
+    in->gradients.gathered_bytes = in->gradients.in_bytes = 3e6;
+    in->request.teacher_rank = 0;
     const wd_strategy_plan plan = plan_of(in, WD_STRATEGY_gpu);
     assert_true(fabs(plan.reduce_seconds - 5) < 1e-9);
     assert_true(plan.step_seconds >= 5);
     in->cluster.ranks = 1;
-    in->gradients_out_bytes = in->gradients_in_bytes = 0;
+    in->gradients.out_bytes = in->gradients.in_bytes = 0;
     assert_true(plan_of(in, WD_STRATEGY_gpu).reduce_seconds == 0);
 }
 
@@ -580,19 +582,20 @@ static void experts_apart(void **state)
     double copied[2], weights = 0;
     do random_scene(&s);
     while (s.input.size.experts < 2 || s.input.cluster.devices < 2 || s.input.cluster.ranks > 1 ||
-           s.input.trajectories < 2);
+           s.input.rounds.trajectories < 2);
     wd_planner_input *in = &s.input;
-    in->rounds = 2;
-    in->expert = s.expert;
-    in->sweep.window_max = in->trajectories;
+    in->rounds.count = 2;
+    in->rounds.expert = s.expert;
+    in->sweep.window_max = in->rounds.trajectories;
     for (int one_expert_per_window = 0; one_expert_per_window < 2; one_expert_per_window++) {
-        for (int64_t i = 0; i < 2 * in->trajectories; i++)
-            s.expert[i] = one_expert_per_window ? i >= in->trajectories : i % in->trajectories > 0;
+        for (int64_t i = 0; i < 2 * in->rounds.trajectories; i++)
+            s.expert[i] = one_expert_per_window ? i >= in->rounds.trajectories
+                                                : i % in->rounds.trajectories > 0;
         copied[one_expert_per_window] = plan_of(in, WD_STRATEGY_offload).step_bytes[WD_LINK_IN];
     }
     for (int i = 0; i < 2 * in->size.stages; i++)
         weights += (double)in->size.stage[i % 2][i / 2].device;
-    const double sweeps = in->step_targets / (double)in->trajectories;
+    const double sweeps = in->student.step_targets / (double)in->rounds.trajectories;
     assert_true(fabs(copied[0] - copied[1] - sweeps * weights / 2) < 1e-9 * copied[0]);
 }
 
@@ -607,19 +610,19 @@ static void windows_far_apart(void **state)
     while (s.input.cluster.devices < 3);
     wd_planner_input *in = &s.input;
     in->cluster.ranks = in->cluster.hosts = 1;
-    in->teacher_rank = 1;
-    in->sweep.window_max = in->sweep.micro_batch = in->trajectories = in->rounds = 8;
-    in->expert = NULL;
-    in->steps_ahead = 2;
-    in->step_targets = 8;
+    in->request.teacher_rank = 1;
+    in->sweep.window_max = in->sweep.micro_batch = in->rounds.trajectories = in->rounds.count = 8;
+    in->rounds.expert = NULL;
+    in->student.steps_ahead = 2;
+    in->student.step_targets = 8;
     in->cluster.device[0].link_bytes_per_s = in->cluster.device[1].link_bytes_per_s = 1e15;
-    in->student_step_flops = in->student_step_bytes = 1;
+    in->student.step_flops = in->student.step_bytes = 1;
     const double teacher = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
     const double student = teacher / 4;
-    in->student_step_flops = student * wd_cluster_student_rate(&in->cluster, 0);
+    in->student.step_flops = student * wd_cluster_student_rate(&in->cluster, 0);
     double seconds = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
     assert_true(fabs(seconds - teacher) < 1e-6 * teacher);
-    in->step_targets = 1;
+    in->student.step_targets = 1;
     seconds = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
     assert_true(fabs(8 * seconds - (teacher + 6 * student)) < 1e-6 * teacher);
 }

@@ -96,28 +96,28 @@ static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy
     wd_strategy_plan plan;
     uint8_t *expert;
     wd_planner_input in = {
-        .need = wd_sweep_plan_need,
+        .devices.need = wd_sweep_plan_need,
         .size = size_of(&s->stepper),
         .cluster = {.devices = d->count, .host_bytes = SIZE_MAX, .disk_bytes_per_s = 1e9},
         .sweep = wd_stepper_sweep_options(&s->stepper),
-        .trajectories = s->stepper.trajectory.slots,
-        .buffers = s->buffers,
-        .step_targets = (double)s->stepper.trajectory.slots,
-        .steps_ahead = 1,
-        .student_step_flops = 1,
+        .rounds.trajectories = s->stepper.trajectory.slots,
+        .request.buffers = s->buffers,
+        .student = {.step_targets = (double)s->stepper.trajectory.slots,
+                    .steps_ahead = 1,
+                    .step_flops = 1},
     };
     for (int i = 0; i < d->count; i++) {
-        in.target[i] = d->device[i];
+        in.devices.target[i] = d->device[i];
         in.cluster.device[i] = (wd_cluster_device){.bytes = SIZE_MAX / 2,
                                                    .flops_per_s = {1e9, 1e9},
                                                    .link_bytes_per_s = 1e9,
                                                    .reads_host = i == d->processor};
     }
-    wd_test_ok(wd_trajectory_experts(&expert, &in.rounds, &s->stepper.trajectory,
+    wd_test_ok(wd_trajectory_experts(&expert, &in.rounds.count, &s->stepper.trajectory,
                                      in.sweep.boundary_timestep, &err),
                &err);
-    assert_int_equal(in.rounds, s->stepper.trajectory.steps);
-    in.expert = expert;
+    assert_int_equal(in.rounds.count, s->stepper.trajectory.steps);
+    in.rounds.expert = expert;
     wd_test_ok(wd_planner_open(&planner, &in, &err), &err);
     wd_test_ok(wd_planner_plan(&plan, planner, strategy, &err), &err);
     assert_null(plan.objection);

@@ -205,31 +205,31 @@ static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_c
     wd_memory_plan beside = {0};
     o.comm = (wd_comm *)(uintptr_t)like;
     wd_planner_input in = {
-        .need = wd_sweep_plan_need,
+        .devices.need = wd_sweep_plan_need,
         .size = size_of_files(&o),
         .cluster = cluster_of(d, s->ranks),
         .sweep = wd_stepper_sweep_options(&o),
-        .trajectories = o.trajectory.slots,
-        .rounds = TRAJECTORY,
-        .teacher_rank = s->ranks > 1,
-        .step_targets = (double)wd_stepper_step_samples(&o) / (double)o.reuse,
-        .steps_ahead = 1,
-        .student_step_flops = 1,
-        .student_step_bytes = wd_stepper_step_bytes(&o),
-        .student_back_bytes = wd_stepper_back_bytes(&o),
-        .custom = s->strategy == WD_STRATEGY_custom ? &s->custom : NULL,
+        .rounds = {.trajectories = o.trajectory.slots, .count = TRAJECTORY},
+        .request = {.custom = s->strategy == WD_STRATEGY_custom ? &s->custom : NULL,
+                    .teacher_rank = s->ranks > 1},
+        .student = {.step_targets = (double)wd_stepper_step_samples(&o) / (double)o.reuse,
+                    .steps_ahead = 1,
+                    .step_flops = 1,
+                    .step_bytes = wd_stepper_step_bytes(&o),
+                    .back_bytes = wd_stepper_back_bytes(&o)},
     };
     in.cluster.hosts = 1;
     in.cluster.disk_bytes_per_s = 1e9;
     for (int i = 0; i < d->count; i++) {
-        in.target[i] = d->device[i];
+        in.devices.target[i] = d->device[i];
         in.cluster.device[i].link_bytes_per_s = 1e9;
         for (int k = 0; k < WD_PRECISIONS; k++) in.cluster.device[i].flops_per_s[k] = 1e9;
     }
     if (s->ranks == 1) return in;
     HARNESS_OK(wd_plan_stepper(&beside, &o, &(wd_samples_options){0}, d, NULL, err));
-    in.reduced_bytes = in.gathered_bytes = (double)beside.student_weights * sizeof(float);
-    in.gradients_out_bytes = in.gradients_in_bytes = in.reduced_bytes;
+    in.gradients.reduced_bytes = in.gradients.gathered_bytes =
+        (double)beside.student_weights * sizeof(float);
+    in.gradients.out_bytes = in.gradients.in_bytes = in.gradients.reduced_bytes;
     return in;
 }
 
@@ -275,7 +275,7 @@ static planned plan_of(const scene *s, int64_t round)
     for (int i = 0; i < TRAJECTORY * SLOTS; i++)
         expert[i] = wd_trajectory_target(t, wd_trajectory_first_target(t, round) + i).timestep <
                     in.sweep.boundary_timestep;
-    in.expert = expert;
+    in.rounds.expert = expert;
     wd_test_ok(wd_planner_open(&planner, &in, &err), &err);
     wd_test_ok(wd_planner_plan(&plan, planner, s->strategy, &err), &err);
     const wd_traffic *traffic = wd_planner_traffic(planner, &plan);
