@@ -13,7 +13,7 @@
 #include "io/file/disk.h"
 #include "teacher/plan/planner.h"
 #include "teacher/plan/stage_layout.h"
-#include "train/loop/plan.h"
+#include "train/loop/memory_plan.h"
 #include "train/network/init.h"
 
 enum {
@@ -155,7 +155,7 @@ static wd_status describe(wd_planner_input *in, const wd_stepper_options *o, con
         in->devices.target[i] = d->device[i];
         in->cluster.device[i] = (wd_cluster_device){
             .bytes = wd_device_bytes_max(d->device[i]),
-            .taken = is_processor ? 0 : wd_plan_training_peak(beside, i),
+            .taken = is_processor ? 0 : wd_memory_plan_training_peak(beside, i),
             .link_bytes_per_s = is_processor ? INFINITY : d->list.device[i].link_bytes_per_s,
             .reads_host = is_processor};
         for (int k = 0; k < WD_PRECISIONS; k++)
@@ -189,7 +189,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_stepper_options *o, con
     wd_status status;
     student.micro_batch = 1;
     WD_TRY_OUT(wd_alloc((void **)&beside, 1, sizeof *beside, "a plan", err));
-    WD_TRY_OUT(wd_plan_stepper(beside, &student, &(wd_samples_options){0}, d, NULL, err));
+    WD_TRY_OUT(wd_memory_plan_stepper(beside, &student, &(wd_samples_options){0}, d, NULL, err));
     WD_TRY_OUT(describe(&in, o, d, beside, err));
     WD_TRY_OUT(read_files(&in, o->teacher, err));
     in.sweep = wd_stepper_sweep_options(o);

@@ -100,7 +100,7 @@ static void catch_signals(void)
 
 /* Opens /dev/null for every standard stream that was closed; otherwise the log would be written
  * into a file that is opened later. */
-static void settle_streams(void)
+static void open_missing_streams(void)
 {
     int fd;
     do fd = open("/dev/null", O_RDWR);
@@ -156,7 +156,7 @@ static int help(int argc, char **argv)
  * settings when it is loaded, so the program executes itself again with them, unless the user has
  * set how threads wait or where they are placed: this thread is already bound to a place, and would
  * stay so. */
-static void settle_spinning(char **argv)
+static void limit_spinning(char **argv)
 {
     static const char *const settings[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND",
                                            "OMP_PLACES", "GOMP_CPU_AFFINITY"};
@@ -168,7 +168,7 @@ static void settle_spinning(char **argv)
 /* glibc raises its threshold for mmap when blocks are freed, and then keeps larger and larger
  * blocks on its heap instead of returning them to the system. A threshold that is set stays, so
  * freed blocks of this size are returned, and memory is as planned. */
-static void settle_heap(void)
+static void keep_heap_small(void)
 {
 #ifdef M_MMAP_THRESHOLD
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
@@ -220,9 +220,9 @@ static void run_with_stack(call *c)
 
 int main(int argc, char **argv)
 {
-    settle_streams();
-    settle_spinning(argv);
-    settle_heap();
+    open_missing_streams();
+    limit_spinning(argv);
+    keep_heap_small();
     static run_fn *const run[] = {
 #define X(JOB, job, summary) [WD_JOB_##JOB] = wd_cli_##job,
         WD_JOB_MAP(X)

@@ -108,10 +108,10 @@ const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *p, 
 
 /* ---- a part ---- */
 
-wd_progress_part wd_progress_begin(const char *what, const char *unit, int64_t done, int64_t total)
+wd_progress_task wd_progress_begin(const char *what, const char *unit, int64_t done, int64_t total)
 {
     const double now = wd_clock_s();
-    const wd_progress_part part = {.now = {.what = what,
+    const wd_progress_task part = {.now = {.what = what,
                                            .unit = unit,
                                            .done = done,
                                            .total = total,
@@ -125,7 +125,7 @@ wd_progress_part wd_progress_begin(const char *what, const char *unit, int64_t d
     return part;
 }
 
-static double seconds_left(const wd_progress_part *part)
+static double seconds_left(const wd_progress_task *part)
 {
     const wd_progress *p = &part->now;
     const double by_count = p->total > 0 ? (double)(p->total - p->done) / p->rate : NAN;
@@ -133,13 +133,13 @@ static double seconds_left(const wd_progress_part *part)
     return fmin(by_count, by_time); /* fmin of a number and NaN is the number */
 }
 
-static bool line_is_due(const wd_progress_part *part)
+static bool line_is_due(const wd_progress_task *part)
 {
     const double since = part->begun + part->now.seconds - part->said;
     return since >= fmin(fmax(part->now.seconds / 60, line_s_min), line_s_max);
 }
 
-void wd_progress_at(wd_progress_part *part, int64_t done)
+void wd_progress_at(wd_progress_task *part, int64_t done)
 {
     char line[256];
     wd_progress *p = &part->now;

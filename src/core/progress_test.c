@@ -57,7 +57,7 @@ static void what_was_done_before_is_no_speed(void **state)
     (void)state;
     times = 0;
     wd_progress_to(hear, NULL);
-    wd_progress_part part = wd_progress_begin("training", "step", 900, 1000);
+    wd_progress_task part = wd_progress_begin("training", "step", 900, 1000);
     wd_progress_at(&part, 900);
     assert_true(isnan(heard.rate) && isnan(heard.seconds_left));
     part.begun -= 50; /* seconds */
@@ -76,7 +76,7 @@ static void lines_become_rarer(void **state)
 {
     (void)state;
     wd_log_to(read_line, NULL, WD_LOG_INFO);
-    wd_progress_part part = wd_progress_begin("loading", "block", 0, 100);
+    wd_progress_task part = wd_progress_begin("loading", "block", 0, 100);
     wd_progress_at(&part, 1);
     assert_string_equal(line, ""); /* no part of less than a second has one */
     part.begun -= 2, part.said -= 2;

@@ -9,7 +9,7 @@
 #include "harness/comm.h"
 #include "teacher/plan/stage_layout.h"
 #include "teacher/plan/strategy.h"
-#include "train/loop/plan.h"
+#include "train/loop/memory_plan.h"
 #include "train/network/init.h"
 
 enum { RANKS_MAX = 4, MICRO_BATCHES = 4 };
@@ -102,7 +102,7 @@ static inline void open_machine(rank_machine *r, const wd_stepper_options *o,
     const wd_devices *d = &r->devices;
     const wd_samples_options none = {0};
     r->plan = (wd_memory_plan){0};
-    HARNESS_OK(wd_plan_stepper(&r->plan, o, &none, d, placement, err));
+    HARNESS_OK(wd_memory_plan_stepper(&r->plan, o, &none, d, placement, err));
     HARNESS_OK(wd_residency_open_placed(&r->residency, o->teacher, placement, o->teacher_dtype,
                                         d->teacher, d->host, o->comm, err));
     const wd_stepper_teacher where = {r->residency, placement, d->teacher, d->home};
@@ -115,7 +115,8 @@ static inline void check_peaks(const rank_machine *r)
 {
     for (int i = 0; i < r->devices.count; i++)
         if (i != r->devices.processor)
-            HARNESS_CHECK(wd_device_bytes_peak(r->devices.device[i]) == wd_plan_peak(&r->plan, i));
+            HARNESS_CHECK(wd_device_bytes_peak(r->devices.device[i]) ==
+                          wd_memory_plan_peak(&r->plan, i));
 }
 
 /* Of all its devices, so far. */

@@ -40,8 +40,8 @@
  * made all of it. */
 static void plan_program(wd_memory_plan *plan, const wd_train_setup *s)
 {
-    wd_plan_add(plan, "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
-                wd_train_program_bytes(s));
+    wd_memory_plan_add(plan, "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
+                       wd_train_program_bytes(s));
 }
 
 /* Logs the values that were chosen for open options. */
@@ -78,8 +78,8 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     WD_TRY(wd_train_agree_on_plan(where, s, err));
     *plan = text;
     s->trainer.samples.decoder = devices->teacher[wd_train_plan_decoder(where, &where->chosen)];
-    WD_TRY(wd_plan_stepper(plan, &s->trainer.stepper, &s->trainer.samples, devices,
-                           &where->chosen.placement, err));
+    WD_TRY(wd_memory_plan_stepper(plan, &s->trainer.stepper, &s->trainer.samples, devices,
+                                  &where->chosen.placement, err));
     plan_program(plan, s);
     say_run(s);
     wd_train_plan_line(line, sizeof line, where, &where->chosen);
@@ -397,7 +397,7 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
     if (status == WD_OK)
         status = wd_devices_open_shared(&devices, options->devices,
                                         wd_ranks_threads(comm, options->num_threads), comm, err);
-    if (status == WD_OK) status = wd_device_memory_settle(devices.device, devices.count, err);
+    if (status == WD_OK) status = wd_device_memory_measure(devices.device, devices.count, err);
     if (status == WD_OK) {
         wd_train_dtypes_follow(setup, &devices.list);
         wd_watch_describe(watch, wd_memory_report_note, &witness);

@@ -1,9 +1,9 @@
 /* The disk space that a run will need: every file that it writes, by file system.
  *
- * Data flow: sizes of a checkpoint (train/loop/plan.h), of the student (train/output/export.h), of
- * prompt embeddings and of merged or quantised weights that are not in the cache yet -> items, each
- * on the file system of its folder -> compared with what is free there. What the same run has
- * written already is not counted again. */
+ * Data flow: sizes of a checkpoint (train/loop/memory_plan.h), of the student
+ * (train/output/export.h), of prompt embeddings and of merged or quantised weights that are not in
+ * the cache yet -> items, each on the file system of its folder -> compared with what is free
+ * there. What the same run has written already is not counted again. */
 #ifndef WD_API_PLAN_DISK_PLAN_H
 #define WD_API_PLAN_DISK_PLAN_H
 

@@ -60,7 +60,7 @@ static wd_status share_text(wd_train_setup *s, wd_err *err)
 static wd_status plan_on(wd_memory_plan *plan, const wd_train_setup *s, const wd_devices *devices,
                          int device, bool most, wd_err *err)
 {
-    const int place = wd_plan_place(devices, device);
+    const int place = wd_memory_place(devices, device);
     wd_device *dry = NULL;
     wd_queue *dry_queue = NULL;
     wd_status status;
@@ -74,12 +74,12 @@ static wd_status plan_on(wd_memory_plan *plan, const wd_train_setup *s, const wd
                                           s->encoder_dtype, dry_queue, err));
     else
         WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, dry_queue, err));
-    wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, place, wd_device_bytes_peak(dry));
-    wd_plan_add_parts(plan, WD_PLAN_TEXT, place, dry);
-    wd_plan_add(plan, "workspace of a queue", WD_PLAN_TEXT, place,
-                wd_queue_workspace_bytes(dry_queue));
-    wd_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, WD_PLAN_HOST,
-                (size_t)(wd_memory_peak() - before));
+    wd_memory_plan_add(plan, "text encoder", WD_PLAN_TEXT, place, wd_device_bytes_peak(dry));
+    wd_memory_plan_add_parts(plan, WD_PLAN_TEXT, place, dry);
+    wd_memory_plan_add(plan, "workspace of a queue", WD_PLAN_TEXT, place,
+                       wd_queue_workspace_bytes(dry_queue));
+    wd_memory_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, WD_PLAN_HOST,
+                       (size_t)(wd_memory_peak() - before));
     WD_TRY_OUT(wd_device_check_kernels(err));
     WD_TRY_OUT(wd_device_check_planned(dry, err));
 out:
@@ -102,8 +102,8 @@ wd_status wd_encoding_plan_memory(wd_memory_plan *plan, const wd_train_setup *s,
 {
     const char *kernels = kernels_of(devices, device);
     const bool other = strcmp(kernels ? kernels : "", s->text_kernels);
-    wd_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, WD_PLAN_HOST,
-                wd_text_cache_tokenizer_bytes(s->embeds.cache));
+    wd_memory_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, WD_PLAN_HOST,
+                       wd_text_cache_tokenizer_bytes(s->embeds.cache));
     return plan_on(plan, s, devices, device, other, err);
 }
 
@@ -135,10 +135,10 @@ static wd_status make_offer(offer *out, const wd_train_setup *s, const wd_device
         if (err) *err = why;
         return status;
     }
-    if (wd_plan_peak(&plan, 0) > most)
+    if (wd_memory_plan_peak(&plan, 0) > most)
         snprintf(out->why_not, WHY, "%s has %s, and encoding may take %s", d->name[0],
                  wd_bytes_text(there, sizeof there, most),
-                 wd_bytes_text(needed, sizeof needed, wd_plan_peak(&plan, 0)));
+                 wd_bytes_text(needed, sizeof needed, wd_memory_plan_peak(&plan, 0)));
     return WD_OK;
 }
 

@@ -10,7 +10,7 @@
 
 #include "api/plan/teacher_map.h"
 #include "api/setup/train_setup.h"
-#include "train/loop/plan.h"
+#include "train/loop/memory_plan.h"
 
 /* Chooses the device that encodes the prompts: that of the map, or the first one, or the processor
  * if that has no room, cannot compute it, or is of another kind on another rank, or if the resumed

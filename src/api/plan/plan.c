@@ -163,7 +163,7 @@ wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
     if (status == WD_OK)
         status = wd_devices_open_shared(&devices, options->train.devices,
                                         wd_threads_alone(options->train.num_threads), &ranks, err);
-    if (status == WD_OK) status = wd_device_memory_settle(devices.device, devices.count, err);
+    if (status == WD_OK) status = wd_device_memory_measure(devices.device, devices.count, err);
     if (status == WD_OK) status = wd_rank_gpus_open_planned(&devices, &ranks, &options->train, err);
     if (status == WD_OK) {
         wd_train_dtypes_follow(setup, &devices.list);

@@ -294,29 +294,29 @@ wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *
 {
     wd_memory_plan items = {0};
     const wd_memory_plan *without_teacher = &plan->without_teacher[candidate->decodes_on_processor];
-    const wd_plan_phase now = WD_PLAN_TRAINING;
+    const wd_memory_phase now = WD_PLAN_TRAINING;
     const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
-    wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST,
-                candidate->bytes.host.weights / ranks);
-    wd_plan_add(&items, "teacher weights on their way", now, WD_PLAN_HOST,
-                candidate->bytes.host.reading / ranks);
+    wd_memory_plan_add(&items, "teacher weights", now, WD_PLAN_HOST,
+                       candidate->bytes.host.weights / ranks);
+    wd_memory_plan_add(&items, "teacher weights on their way", now, WD_PLAN_HOST,
+                       candidate->bytes.host.reading / ranks);
     for (int d = 0; d < plan->devices->count; d++) {
         const wd_placed_device *b = fullest(plan, candidate, d);
         int place = is_pool(plan->devices, d) ? d : WD_PLAN_HOST;
-        wd_plan_add(&items, "teacher weights", now, place, b->weights);
-        wd_plan_add(&items, "teacher weights on their way", now, place, b->streaming);
-        wd_plan_add(&items, "teacher weights, widened", now, place, b->widening);
-        wd_plan_add(&items, "teacher activations", now, place, b->activations);
-        wd_plan_add(&items, "teacher workspace", now, place, b->workspace);
+        wd_memory_plan_add(&items, "teacher weights", now, place, b->weights);
+        wd_memory_plan_add(&items, "teacher weights on their way", now, place, b->streaming);
+        wd_memory_plan_add(&items, "teacher weights, widened", now, place, b->widening);
+        wd_memory_plan_add(&items, "teacher activations", now, place, b->activations);
+        wd_memory_plan_add(&items, "teacher workspace", now, place, b->workspace);
     }
     for (int i = 0; i < without_teacher->items; i++) {
-        const wd_plan_item *item = &without_teacher->item[i];
-        wd_plan_add(&items, item->name, item->phase, item->place, item->bytes);
+        const wd_memory_item *item = &without_teacher->item[i];
+        wd_memory_plan_add(&items, item->name, item->phase, item->place, item->bytes);
     }
     return items;
 }
 
-static bool is_same_row(const wd_plan_item *a, const wd_plan_item *b)
+static bool is_same_row(const wd_memory_item *a, const wd_memory_item *b)
 {
     return a->phase == b->phase && !strcmp(a->name, b->name);
 }
@@ -337,9 +337,9 @@ static void say_row(wd_text_builder *p, const wd_plan_table *t, const wd_memory_
     char name[64], cell[CELL];
     size_t host = 0, most = 0, bytes[WD_PLACED_DEVICES_MAX] = {0};
     int end = 0;
-    const wd_plan_item *row = &items->item[first];
+    const wd_memory_item *row = &items->item[first];
     for (int i = first; i < items->items; i++) {
-        const wd_plan_item *item = &items->item[i];
+        const wd_memory_item *item = &items->item[i];
         if (!is_same_row(item, row)) continue;
         *(item->place == WD_PLAN_HOST ? &host : &bytes[item->place]) = item->bytes;
         if (item->place >= end) end = item->place + 1;
@@ -349,7 +349,7 @@ static void say_row(wd_text_builder *p, const wd_plan_table *t, const wd_memory_
     if (end > shown_devices(t)) end = shown_devices(t);
     const bool always = row->phase == WD_PLAN_TRAINING || row->phase == WD_PLAN_PROGRAM;
     snprintf(name, sizeof name, "%s%s%s", row->name, always ? "" : ", while ",
-             always ? "" : wd_plan_phase_name(row->phase));
+             always ? "" : wd_memory_phase_name(row->phase));
     wd_text_builder_say(p, "  %-44s %9s", name, host ? wd_bytes_text(cell, sizeof cell, host) : "");
     for (int i = 0; i < end; i++)
         if (is_pool(d, i))
@@ -430,7 +430,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         json_array_append_new(
             items, json_pack("{s:s, s:s, s:s, s:I}", "name", without_teacher->item[i].name, "where",
                              wd_place_name(d, without_teacher->item[i].place), "while",
-                             wd_plan_phase_name(without_teacher->item[i].phase), "bytes",
+                             wd_memory_phase_name(without_teacher->item[i].phase), "bytes",
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "

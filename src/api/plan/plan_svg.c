@@ -35,24 +35,24 @@ typedef struct label {
 typedef struct column {
     int place;
     size_t bytes, budget, peak;
-    const wd_plan_item *item[WD_PLAN_ITEMS_MAX]; /* from the bottom */
+    const wd_memory_item *item[WD_PLAN_ITEMS_MAX]; /* from the bottom */
     int items;
 } column;
 
 /* ---- the items of a column ---- */
 
-static bool is_in(const wd_plan_item *item, int place, wd_plan_phase later)
+static bool is_in(const wd_memory_item *item, int place, wd_memory_phase later)
 {
     return item->place == place && (item->phase == WD_PLAN_PROGRAM ||
                                     item->phase == WD_PLAN_TRAINING || item->phase == later);
 }
 
 /* The phase that adds the most memory to that of training. */
-static wd_plan_phase later_phase(const wd_memory_plan *items, int place)
+static wd_memory_phase later_phase(const wd_memory_plan *items, int place)
 {
     size_t saving = 0, sampling = 0;
     for (int i = 0; i < items->items; i++) {
-        const wd_plan_item *item = &items->item[i];
+        const wd_memory_item *item = &items->item[i];
         if (item->place != place) continue;
         if (item->phase == WD_PLAN_SAVING) saving += item->bytes;
         if (item->phase == WD_PLAN_SAMPLING) sampling += item->bytes;
@@ -63,14 +63,14 @@ static wd_plan_phase later_phase(const wd_memory_plan *items, int place)
 static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan *items, int place)
 {
     const wd_cluster *cluster = &t->plan->input.cluster;
-    const wd_plan_phase later = later_phase(items, place);
+    const wd_memory_phase later = later_phase(items, place);
     *c = (column){.place = place};
     c->budget = place == WD_PLAN_HOST ? cluster->host_bytes : cluster->device[place].bytes;
     c->peak = place == WD_PLAN_HOST ? wd_placed_host_peak(&t->shown->bytes, cluster)
                                     : wd_train_plan_peak(t->plan, t->shown, place);
     for (int round = 0; round < 2; round++) /* items of training come first, at the bottom */
         for (int i = 0; i < items->items; i++) {
-            const wd_plan_item *item = &items->item[i];
+            const wd_memory_item *item = &items->item[i];
             if (!is_in(item, place, later) || (item->phase == later) != (round == 1)) continue;
             c->item[c->items++] = item;
             c->bytes += item->bytes;
@@ -94,17 +94,17 @@ static void move_apart(label *labels, int n, double top, double bottom)
     }
 }
 
-static const char *name_of(char out[96], const wd_plan_item *item)
+static const char *name_of(char out[96], const wd_memory_item *item)
 {
     char bytes[32];
     bool now = item->phase == WD_PLAN_TRAINING || item->phase == WD_PLAN_PROGRAM;
     snprintf(out, 96, "%s%s%s: %s", item->name, now ? "" : ", while ",
-             now ? "" : wd_plan_phase_name(item->phase),
+             now ? "" : wd_memory_phase_name(item->phase),
              wd_bytes_text(bytes, sizeof bytes, item->bytes));
     return out;
 }
 
-static const char *kind_of(const wd_plan_item *item)
+static const char *kind_of(const wd_memory_item *item)
 {
     return !strncmp(item->name, "teacher", 7)   ? "teacher"
            : !strncmp(item->name, "student", 7) ? "student"
@@ -121,7 +121,7 @@ static int draw_blocks(label *labels, wd_text_builder *builder, const column *c,
     size_t thin_bytes = 0;
     double y = bottom, thin_at = bottom;
     for (int i = 0; i < c->items; i++) {
-        const wd_plan_item *item = c->item[i];
+        const wd_memory_item *item = c->item[i];
         const double height = (double)item->bytes * scale;
         y -= height;
         snprintf(style, sizeof style, "item %s%s%s", kind_of(item), i % 2 ? " odd" : "",

@@ -109,7 +109,7 @@ static wd_status leave_out(wd_train_plan *without, const wd_train_plan *plan,
     return wd_train_plan_choose(without, err);
 }
 
-static void settle(wd_train_plan *plan, const wd_train_plan *without)
+static void choose(wd_train_plan *plan, const wd_train_plan *without)
 {
     const double slower = plan->chosen.step_seconds / without->chosen.step_seconds;
     if (isnan(plan->sheets_share)) {
@@ -122,7 +122,7 @@ static void settle(wd_train_plan *plan, const wd_train_plan *without)
     }
 }
 
-wd_status wd_sheets_settle(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
+wd_status wd_sheets_choose(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
 {
     wd_train_plan *without; /* too large for a small stack */
     wd_train_options *o = &setup->options;
@@ -136,7 +136,7 @@ wd_status wd_sheets_settle(wd_train_plan *plan, wd_train_setup *setup, wd_err *e
     WD_TRY(wd_alloc((void **)&without, 1, sizeof *without, "a plan", err));
     const wd_status status = leave_out(without, plan, setup, err);
     if (status == WD_OK) {
-        settle(plan, without);
+        choose(plan, without);
         o->save_samples = plan->sheets == WD_SHEETS_CHEAP ? "true" : "false";
     }
     if (status != WD_OK || plan->sheets == WD_SHEETS_CHEAP) {

@@ -59,7 +59,7 @@ static void raise_to(size_t *most, size_t bytes)
 /* The host memory of everything but the teacher, without the program; `i` as of wd_train_plan's. */
 static size_t host_without_teacher(const wd_train_plan *p, int i)
 {
-    return wd_plan_training_peak(&p->without_teacher[i], WD_PLAN_HOST);
+    return wd_memory_plan_training_peak(&p->without_teacher[i], WD_PLAN_HOST);
 }
 
 /* The memory of a host for its ranks: --host_memory, or the free memory plus that which they
@@ -121,7 +121,7 @@ static wd_status plan_decoded_on(wd_memory_plan *out, const wd_train_plan *p,
 {
     samples.decoder = p->devices->teacher[decoder];
     *out = p->text;
-    return wd_plan_stepper(out, stepper, &samples, p->devices, NULL, err);
+    return wd_memory_plan_stepper(out, stepper, &samples, p->devices, NULL, err);
 }
 
 /* Plans it for the device of p->map, and where sheets may be decoded on the processor, which they
@@ -166,9 +166,10 @@ static wd_status plan_without_teacher(wd_train_plan *p, wd_stepper_options stepp
     WD_TRY(plan_decoders(p, &stepper, samples, err));
     for (int i = 0; i < p->devices->count; i++) {
         wd_cluster_device *to = &cluster->device[i];
-        to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->without_teacher[0], i);
+        to->taken = to->reads_host ? 0 : wd_memory_plan_training_peak(&p->without_teacher[0], i);
         to->workspace = p->without_teacher[0].workspace[i];
-        other->taken[i] = to->reads_host ? 0 : wd_plan_training_peak(&p->without_teacher[1], i);
+        other->taken[i] =
+            to->reads_host ? 0 : wd_memory_plan_training_peak(&p->without_teacher[1], i);
         other->workspace[i] = p->without_teacher[1].workspace[i];
     }
     return WD_OK;
@@ -232,8 +233,8 @@ static wd_status most_of_ranks(size_t *bytes, const wd_train_setup *s, wd_err *e
 static void add_program(wd_train_plan *p)
 {
     for (int i = 0; i < 2; i++)
-        wd_plan_add(&p->without_teacher[i], "libraries, kernels, prompts", WD_PLAN_PROGRAM,
-                    WD_PLAN_HOST, p->program_bytes);
+        wd_memory_plan_add(&p->without_teacher[i], "libraries, kernels, prompts", WD_PLAN_PROGRAM,
+                           WD_PLAN_HOST, p->program_bytes);
     p->input.cluster.host_taken += p->program_bytes;
     p->input.decoding.on_processor.host_taken += p->program_bytes;
 }

@@ -158,8 +158,8 @@ static bool is_hopeless(const wd_train_plan *p)
     int hopeless = 0;
     for (int k = 0; k < ways; k++)
         for (int i = 0; i < d->count; i++)
-            if (i != d->processor &&
-                wd_plan_peak(&p->without_teacher[k], i) > wd_device_bytes_max(d->device[i])) {
+            if (i != d->processor && wd_memory_plan_peak(&p->without_teacher[k], i) >
+                                         wd_device_bytes_max(d->device[i])) {
                 hopeless++;
                 break;
             }
@@ -211,7 +211,7 @@ wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup
     wd_planner_close(plan->planner);
     plan->planner = NULL;
     WD_TRY(wd_train_plan_choose(plan, err));
-    WD_TRY(wd_sheets_settle(plan, setup, err));
+    WD_TRY(wd_sheets_choose(plan, setup, err));
     follow(&setup->trainer.stepper, &plan->chosen);
     return WD_OK;
 }
@@ -308,11 +308,12 @@ const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan)
     const wd_devices *d = plan->devices;
     const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
     wd_memory_plan text = plan->text;
-    wd_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
+    wd_memory_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
     for (int i = 0; i < d->count; i++)
-        if (i != d->processor && wd_plan_peak(&text, i) > wd_device_bytes_max(d->device[i]))
+        if (i != d->processor && wd_memory_plan_peak(&text, i) > wd_device_bytes_max(d->device[i]))
             return d->name[i];
-    return ranks * wd_plan_peak(&text, WD_PLAN_HOST) > plan->host_budget ? "host memory" : NULL;
+    return ranks * wd_memory_plan_peak(&text, WD_PLAN_HOST) > plan->host_budget ? "host memory"
+                                                                                : NULL;
 }
 
 /* The reason for the choice of this strategy. */

@@ -5,13 +5,13 @@
  *
  * Data flow: options, devices -> budgets, sizes, rates -> the strategy's plan
  * (teacher/plan/planner.h)
- * -> window, micro-batch, placement -> the memory plan by a dry run (train/loop/plan.h). */
+ * -> window, micro-batch, placement -> the memory plan by a dry run (train/loop/memory_plan.h). */
 #ifndef WD_API_PLAN_TRAIN_PLAN_H
 #define WD_API_PLAN_TRAIN_PLAN_H
 
 #include "api/plan/teacher_map.h"
 #include "teacher/plan/planner.h"
-#include "train/loop/plan.h"
+#include "train/loop/memory_plan.h"
 
 /* The reason why sample sheets are drawn or not: see api/plan/sheets.h. */
 typedef enum wd_sheets {

@@ -7,7 +7,7 @@
 #include "core/log.h"
 #include "dev/library_memory.h"
 
-static wd_status settle(wd_device *device, wd_rate_cache *cache, wd_err *err)
+static wd_status measure(wd_device *device, wd_rate_cache *cache, wd_err *err)
 {
     char key[WD_RATE_KEY_MAX];
     size_t bytes;
@@ -26,7 +26,7 @@ static wd_status settle(wd_device *device, wd_rate_cache *cache, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_device_memory_settle(wd_device *const *device, int count, wd_err *err)
+wd_status wd_device_memory_measure(wd_device *const *device, int count, wd_err *err)
 {
     wd_rate_cache cache = {0};
     wd_status status = WD_OK;
@@ -35,7 +35,7 @@ wd_status wd_device_memory_settle(wd_device *const *device, int count, wd_err *e
         if (!wd_device_beside_is_estimate(device[i])) continue;
         if (!open) wd_rate_cache_open(&cache);
         open = true;
-        status = settle(device[i], &cache, err);
+        status = measure(device[i], &cache, err);
     }
     if (open) wd_rate_cache_close(&cache);
     return status;

@@ -8,6 +8,6 @@
 /* For each of the `count` devices, none of which has a block yet. Figures are kept beside rates
  * (api/setup/rate_cache.h), by GPU and versions of libraries. A GPU without room to measure it
  * keeps the estimate that it was opened with. */
-wd_status wd_device_memory_settle(wd_device *const *device, int count, wd_err *err);
+wd_status wd_device_memory_measure(wd_device *const *device, int count, wd_err *err);
 
 #endif

@@ -23,7 +23,7 @@ static void other_devices_are_left_alone(void **state)
     size_t bytes = 1;
     wd_test_ok(wd_device_open_cpu(&device[0], 1, &err), &err);
     wd_test_ok(wd_device_open_sim(&device[1], &(wd_sim_options){.bytes = 1 << 20}, &err), &err);
-    wd_test_ok(wd_device_memory_settle(device, 2, &err), &err);
+    wd_test_ok(wd_device_memory_measure(device, 2, &err), &err);
     wd_test_ok(wd_device_measure_beside(&bytes, device[1], &err), &err);
     assert_int_equal(bytes, 0);
     wd_device_reserve_beside(device[1], 1 << 19);
@@ -134,7 +134,7 @@ static void what_is_measured_is_counted(void **state)
     for (int run = 0; run < 2; run++) {
         wd_device *device = open_gpu("NVIDIA Measured", 0);
         const int64_t before = wd_standin_count().launches;
-        wd_test_ok(wd_device_memory_settle(&device, 1, &err), &err);
+        wd_test_ok(wd_device_memory_measure(&device, 1, &err), &err);
         /* computed in the first run, known in the second */
         assert_int_equal(wd_standin_count().launches > before, run == 0);
         assert_false(wd_device_beside_is_estimate(device));
@@ -154,7 +154,7 @@ static void without_room_the_estimate_stays(void **state)
     (void)state;
     wd_err err = {0};
     wd_device *device = open_gpu("NVIDIA Full", (size_t)POOL - FUNCTION - (45 << 20));
-    wd_test_ok(wd_device_memory_settle(&device, 1, &err), &err);
+    wd_test_ok(wd_device_memory_measure(&device, 1, &err), &err);
     assert_true(wd_device_beside_is_estimate(device));
     close_gpu(device);
 }

@@ -48,7 +48,7 @@ static bool is_place(const wd_devices *devices, int place)
 static void report_place(const wd_memory_plan *plan, const wd_devices *devices, int place)
 {
     char peak[32], mapped[32], item[32], beside[160];
-    const size_t most = wd_plan_peak(plan, place);
+    const size_t most = wd_memory_plan_peak(plan, place);
     if (place == WD_PLAN_HOST)
         wd_log(WD_LOG_INFO, "memory: %s at the most, and %s of mapped files",
                wd_bytes_text(peak, sizeof peak, most),
@@ -60,10 +60,10 @@ static void report_place(const wd_memory_plan *plan, const wd_devices *devices, 
     if (place != WD_PLAN_HOST && wd_device_beside_text(beside, devices->device[place]))
         wd_log(WD_LOG_INFO, "  %s", beside);
     for (int i = 0; i < plan->items; i++) {
-        const wd_plan_item *p = &plan->item[i];
+        const wd_memory_item *p = &plan->item[i];
         if (p->place != place) continue;
         wd_log(p->bytes >= most / 100 ? WD_LOG_INFO : WD_LOG_DEBUG, "  %-10s %-32s %s",
-               wd_plan_phase_name(p->phase), p->name, wd_bytes_text(item, sizeof item, p->bytes));
+               wd_memory_phase_name(p->phase), p->name, wd_bytes_text(item, sizeof item, p->bytes));
     }
 }
 
@@ -83,9 +83,9 @@ static void report_item(void *context, const char *what, size_t bytes)
 {
     const measured *m = context;
     char planned[32], found[32];
-    const wd_plan_item *as = wd_plan_find(m->plan, what, m->place);
+    const wd_memory_item *as = wd_memory_plan_find(m->plan, what, m->place);
     wd_log(WD_LOG_INFO, "  %-10s %-32s planned %-9s measured %s",
-           as ? wd_plan_phase_name(as->phase) : "", what,
+           as ? wd_memory_phase_name(as->phase) : "", what,
            as ? wd_bytes_text(planned, sizeof planned, as->bytes) : "-",
            wd_bytes_text(found, sizeof found, bytes));
 }
@@ -103,7 +103,7 @@ void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *dev
         const bool simulated =
             place == WD_PLAN_HOST && devices->list.device[0].type == WD_DEVICE_SIM;
         wd_log(WD_LOG_INFO, "%s: planned %s, measured %s%s", wd_place_name(devices, place),
-               wd_bytes_text(planned, sizeof planned, wd_plan_peak(plan, place)),
+               wd_bytes_text(planned, sizeof planned, wd_memory_plan_peak(plan, place)),
                wd_bytes_text(found, sizeof found, most),
                simulated ? ", the pools of simulated devices included" : "");
         wd_device_each_peak(devices->device[device], report_item, &m);
@@ -145,10 +145,11 @@ static void describe(rank_lines *to, const wd_memory_plan *plan, const wd_device
         if (!is_place(devices, place)) continue;
         const bool is_host = place == WD_PLAN_HOST;
         const size_t most = is_host ? host_bytes : wd_device_bytes_peak(devices->device[place]);
-        to->used = wd_append_text(to->text, sizeof to->text, to->used,
-                                  "%s: planned %s, measured %s", wd_place_name(devices, place),
-                                  wd_bytes_text(planned, sizeof planned, wd_plan_peak(plan, place)),
-                                  wd_bytes_text(found, sizeof found, most));
+        to->used =
+            wd_append_text(to->text, sizeof to->text, to->used, "%s: planned %s, measured %s",
+                           wd_place_name(devices, place),
+                           wd_bytes_text(planned, sizeof planned, wd_memory_plan_peak(plan, place)),
+                           wd_bytes_text(found, sizeof found, most));
         if (is_host)
             add_shared(to, plan);
         else
@@ -253,18 +254,18 @@ json_t *wd_memory_plan_json(const wd_memory_plan *plan, const wd_devices *device
 {
     json_t *items = json_array(), *peaks = json_object();
     for (int i = 0; i < plan->items; i++) {
-        const wd_plan_item *p = &plan->item[i];
+        const wd_memory_item *p = &plan->item[i];
         json_array_append_new(items, json_pack("{s:s, s:s, s:s, s:I}", "name", p->name, "where",
                                                wd_place_name(devices, p->place), "while",
-                                               wd_plan_phase_name(p->phase), "bytes",
+                                               wd_memory_phase_name(p->phase), "bytes",
                                                (json_int_t)p->bytes));
     }
     for (int d = 0; d < devices->count; d++)
         if (is_place(devices, d))
             json_object_set_new(peaks, devices->name[d],
-                                json_integer((json_int_t)wd_plan_peak(plan, d)));
+                                json_integer((json_int_t)wd_memory_plan_peak(plan, d)));
     return json_pack("{s:I, s:I, s:I, s:o, s:o}", "bytes_peak",
-                     (json_int_t)wd_plan_peak(plan, WD_PLAN_HOST), "bytes_before",
+                     (json_int_t)wd_memory_plan_peak(plan, WD_PLAN_HOST), "bytes_before",
                      (json_int_t)before, "bytes_mapped", (json_int_t)plan->mapped_bytes, "devices",
                      peaks, "items", items);
 }

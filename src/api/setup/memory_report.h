@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "job/watch/watch.h"
-#include "train/loop/plan.h"
+#include "train/loop/memory_plan.h"
 
 /* Writes "412 MiB" into `out`, and returns `out`. */
 const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes);

@@ -32,7 +32,7 @@ struct wd_painter {
     wd_painter_trace trace;    /* of the current run */
     int64_t step;              /* of the current run */
     int64_t first, count;      /* pictures of the current run */
-    wd_progress_part progress; /* over all pictures */
+    wd_progress_task progress; /* over all pictures */
     size_t bytes;              /* of the latents of the current run */
 };
 

@@ -30,7 +30,7 @@ wd_status wd_run_open(wd_run *out, wd_job job, const void *options, const char *
     wd_stop_begin();
     out->bytes_before = wd_host_memory_own();
     WD_TRY(wd_device_open_one(&out->device, device ? device : "auto", alone, err));
-    wd_status status = wd_device_memory_settle(&out->device, 1, err);
+    wd_status status = wd_device_memory_measure(&out->device, 1, err);
     if (status == WD_OK) status = wd_queue_open(&out->queue, out->device, err);
     if (status == WD_OK) status = open_processor(out, alone, err);
     if (status != WD_OK) wd_run_close(out);

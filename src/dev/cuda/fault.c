@@ -57,7 +57,7 @@ bool wd_cuda_enter(wd_cuda_device *device)
     return wd_cuda_check(device, result, "its context cannot be used");
 }
 
-void wd_cuda_settle(wd_cuda_device *device)
+void wd_cuda_wait_if_failed(wd_cuda_device *device)
 {
     const wd_cuda_driver *driver = wd_cuda_driver_of(device);
     driver->ctx_set_current(device->gpu.context);

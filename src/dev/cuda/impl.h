@@ -58,7 +58,7 @@ bool wd_cuda_enter(wd_cuda_device *device);
 
 /* Before something is given back: makes the context the current one, whatever became of the device.
  * Where it has failed, nobody could wait for its work any more, so that is done here. */
-void wd_cuda_settle(wd_cuda_device *device);
+void wd_cuda_wait_if_failed(wd_cuda_device *device);
 
 /* True if `result` is success. Else `what` ("a copy of 64 bytes") is what failed; the first is
  * kept. */

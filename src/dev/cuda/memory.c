@@ -100,7 +100,7 @@ void wd_cuda_free(wd_device *device, void *block, size_t bytes)
 {
     wd_cuda_device *d = wd_cuda_of(device);
     (void)bytes;
-    wd_cuda_settle(d);
+    wd_cuda_wait_if_failed(d);
     const wd_cu_result result = wd_cuda_driver_of(d)->mem_free((wd_cu_address)(uintptr_t)block);
     if (!d->failed) wd_cuda_check(d, result, "freeing a block of memory");
 }
@@ -128,7 +128,7 @@ void wd_cuda_host_free(wd_device *device, void *block, size_t bytes)
 {
     wd_cuda_device *d = wd_cuda_of(device);
     (void)bytes;
-    wd_cuda_settle(d);
+    wd_cuda_wait_if_failed(d);
     const wd_cu_result result = wd_cuda_driver_of(d)->mem_free_host(block);
     if (!d->failed) wd_cuda_check(d, result, "freeing pinned host memory");
 }
@@ -152,7 +152,7 @@ void wd_cuda_host_unregister(wd_device *device, void *address, size_t bytes)
 {
     wd_cuda_device *d = wd_cuda_of(device);
     (void)bytes;
-    wd_cuda_settle(d);
+    wd_cuda_wait_if_failed(d);
     const wd_cu_result result = wd_cuda_driver_of(d)->mem_host_unregister(address);
     if (!d->failed) wd_cuda_check(d, result, "unpinning host memory");
 }

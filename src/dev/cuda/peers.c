@@ -77,7 +77,7 @@ static void pause_between(int64_t looks)
 
 /* Returns when the communicator has done what it was told, with how that went; IN_PROGRESS: it has
  * not by `until`. */
-static wd_nccl_result settle(const cuda_peers *p, double until)
+static wd_nccl_result wait_until_done(const cuda_peers *p, double until)
 {
     for (int64_t looks = 0;; looks++) {
         wd_nccl_result state = WD_NCCL_SUCCESS;
@@ -116,7 +116,7 @@ static void cuda_exchange(wd_peers *peers, wd_queue *queue, const wd_peer_move *
     if (!wd_cuda_enter(wd_cuda_of(queue->device))) return;
     pthread_mutex_lock(&p->lock);
     wd_nccl_result result = put_moves(p, ((wd_cuda_queue *)queue)->stream, moves, count);
-    if (!is_bad(result)) result = settle(p, p->until);
+    if (!is_bad(result)) result = wait_until_done(p, p->until);
     pthread_mutex_unlock(&p->lock);
     if (result == WD_NCCL_IN_PROGRESS)
         keep(p, result, "connecting all ranks took too long");
@@ -302,7 +302,7 @@ static wd_status connect(cuda_peers *p, const wd_peers_options *o, wd_err *err)
     _Static_assert(sizeof key == WD_PEERS_KEY_BYTES, "a key");
     memcpy(&key, o->key, sizeof key);
     wd_nccl_result result = p->nccl->comm_open(&p->comm, o->members, key, o->member, &config);
-    if (!is_bad(result)) result = settle(p, p->until);
+    if (!is_bad(result)) result = wait_until_done(p, p->until);
     if (result == WD_NCCL_SUCCESS) return WD_OK;
     return fail(err, p->nccl, p->base.device, result,
                 result == WD_NCCL_IN_PROGRESS ? "some ranks do not come" : "connecting all ranks");
@@ -367,7 +367,7 @@ static void cuda_peers_close(wd_peers *peers)
     end_looking(p);
     if (wd_cuda_enter(d)) {
         wd_nccl_result result = p->nccl->comm_finalize(p->comm);
-        if (!is_bad(result)) result = settle(p, wd_clock_s() + close_s);
+        if (!is_bad(result)) result = wait_until_done(p, wd_clock_s() + close_s);
         if (result == WD_NCCL_SUCCESS)
             p->nccl->comm_destroy(p->comm);
         else

@@ -31,7 +31,7 @@ wd_status wd_cuda_queue_open(wd_queue **out, wd_device *device, wd_err *err)
 void wd_cuda_queue_close(wd_queue *queue)
 {
     wd_cuda_device *d = wd_cuda_of(queue->device);
-    wd_cuda_settle(d);
+    wd_cuda_wait_if_failed(d);
     const wd_cu_result result = wd_cuda_driver_of(d)->stream_destroy(stream_of(queue));
     if (!d->failed) wd_cuda_check(d, result, "closing a stream");
     wd_device_free(queue->device, queue->workspace);
@@ -105,7 +105,7 @@ wd_status wd_cuda_event_open(wd_event **out, wd_device *device, wd_err *err)
 void wd_cuda_event_close(wd_event *event)
 {
     wd_cuda_device *d = wd_cuda_of(event->device);
-    wd_cuda_settle(d);
+    wd_cuda_wait_if_failed(d);
     const wd_cu_result result = wd_cuda_driver_of(d)->event_destroy(handle_of(event));
     if (!d->failed) wd_cuda_check(d, result, "closing an event");
     wd_free(event);

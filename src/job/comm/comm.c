@@ -18,7 +18,7 @@ static int member_of(const wd_comm *comm, const wd_group *group)
     return member;
 }
 
-static void require_ascending(const wd_parts *parts, int count)
+static void require_ascending(const wd_comm_parts *parts, int count)
 {
     for (int i = 0; i < count; i++)
         WD_REQUIRE(parts->at[i * parts->step] <= parts->at[i * parts->step + 1],
@@ -33,15 +33,15 @@ static void require_other(const wd_comm *comm, int peer)
 }
 
 wd_ticket wd_comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, void *to,
-                                  wd_parts to_parts, const void *from, wd_parts from_parts,
-                                  wd_event *after)
+                                  wd_comm_parts to_parts, const void *from,
+                                  wd_comm_parts from_parts, wd_event *after)
 {
     const int me = member_of(comm, &group);
     require_ascending(&to_parts, group.count);
     require_ascending(&from_parts, group.count);
     atomic_fetch_add(&comm->collectives, 1);
     for (int i = 0; i < group.count; i++)
-        if (i != me) comm->sent[lane] += (int64_t)wd_part_bytes(&from_parts, i);
+        if (i != me) comm->sent[lane] += (int64_t)wd_comm_part_bytes(&from_parts, i);
     return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_EXCHANGE,
                                                   .lane = lane,
                                                   .to = to,
@@ -54,12 +54,12 @@ wd_ticket wd_comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, v
 }
 
 wd_ticket wd_comm_gather_within(wd_comm *comm, wd_lane lane, wd_group group, void *data,
-                                wd_parts parts, wd_event *after)
+                                wd_comm_parts parts, wd_event *after)
 {
     const int me = member_of(comm, &group);
     require_ascending(&parts, group.count);
     atomic_fetch_add(&comm->collectives, 1);
-    comm->sent[lane] += (int64_t)wd_part_bytes(&parts, me) * (group.count - 1);
+    comm->sent[lane] += (int64_t)wd_comm_part_bytes(&parts, me) * (group.count - 1);
     return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_GATHER_ALL,
                                                   .lane = lane,
                                                   .to = data,
@@ -73,14 +73,15 @@ wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *
                            const void *from, const size_t *from_at, wd_event *after)
 {
     return wd_comm_exchange_within(comm, lane, (wd_group){0, 1, comm->ranks}, to,
-                                   (wd_parts){to_at, 1}, from, (wd_parts){from_at, 1}, after);
+                                   (wd_comm_parts){to_at, 1}, from, (wd_comm_parts){from_at, 1},
+                                   after);
 }
 
 wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size_t *at,
                              wd_event *after)
 {
-    return wd_comm_gather_within(comm, lane, (wd_group){0, 1, comm->ranks}, data, (wd_parts){at, 1},
-                                 after);
+    return wd_comm_gather_within(comm, lane, (wd_group){0, 1, comm->ranks}, data,
+                                 (wd_comm_parts){at, 1}, after);
 }
 
 wd_ticket wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,

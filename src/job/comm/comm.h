@@ -56,17 +56,17 @@ static inline int wd_group_rank(const wd_group *group, int member)
 
 /* The parts of an operation's memory: the part of member i of its group is the bytes
  * [at[i * step], at[i * step + 1]). The offsets ascend. */
-typedef struct wd_parts {
+typedef struct wd_comm_parts {
     const size_t *at;
     int step;
-} wd_parts;
+} wd_comm_parts;
 
-static inline size_t wd_part_begin(const wd_parts *parts, int member)
+static inline size_t wd_comm_part_begin(const wd_comm_parts *parts, int member)
 {
     return parts->at[member * parts->step];
 }
 
-static inline size_t wd_part_bytes(const wd_parts *parts, int member)
+static inline size_t wd_comm_part_bytes(const wd_comm_parts *parts, int member)
 {
     return parts->at[member * parts->step + 1] - parts->at[member * parts->step];
 }
@@ -84,7 +84,7 @@ typedef struct wd_comm_op {
     const void *from;
     wd_group group; /* of exchange and gather_all */
     int member;     /* this rank's number in the group */
-    wd_parts to_parts, from_parts;
+    wd_comm_parts to_parts, from_parts;
     size_t bytes;
     int peer;        /* the other rank of send and receive */
     wd_event *after; /* the operation begins after this event; NULL: at once */
@@ -134,10 +134,10 @@ wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size
  * i is that of member i. Every rank of the job posts as many such operations as the others, each in
  * its own group. */
 wd_ticket wd_comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, void *to,
-                                  wd_parts to_parts, const void *from, wd_parts from_parts,
-                                  wd_event *after);
+                                  wd_comm_parts to_parts, const void *from,
+                                  wd_comm_parts from_parts, wd_event *after);
 wd_ticket wd_comm_gather_within(wd_comm *comm, wd_lane lane, wd_group group, void *data,
-                                wd_parts parts, wd_event *after);
+                                wd_comm_parts parts, wd_event *after);
 
 /* Send `bytes` from one rank to another. The n-th receive from a rank on a lane takes the n-th send
  * of that rank, which must have the same size. */

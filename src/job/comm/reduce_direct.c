@@ -49,12 +49,12 @@ static void exchange(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 {
     char *arrived = (char *)d->arrived;
     for (int op = 0; op < t->ops; op++) {
-        const wd_parts parts = wd_reduce_parts(d->at, t, op);
-        const size_t own = wd_part_bytes(&parts, t->member);
+        const wd_comm_parts parts = wd_reduce_parts(d->at, t, op);
+        const size_t own = wd_comm_part_bytes(&parts, t->member);
         for (int i = 0; i < t->group.count; i++, arrived += own) {
             if (i == t->member) continue;
             const int rank = wd_group_rank(&t->group, i);
-            send(d, rank, bucket + wd_part_begin(&parts, i), wd_part_bytes(&parts, i));
+            send(d, rank, bucket + wd_comm_part_begin(&parts, i), wd_comm_part_bytes(&parts, i));
             receive(d, rank, arrived, own);
         }
     }
@@ -65,13 +65,13 @@ static void exchange(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 static void gather(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 {
     for (int op = 0; op < t->ops; op++) {
-        const wd_parts parts = wd_reduce_parts(d->at, t, op);
+        const wd_comm_parts parts = wd_reduce_parts(d->at, t, op);
         for (int i = 0; i < t->group.count; i++) {
             if (i == t->member) continue;
             const int rank = wd_group_rank(&t->group, i);
-            send(d, rank, bucket + wd_part_begin(&parts, t->member),
-                 wd_part_bytes(&parts, t->member));
-            receive(d, rank, bucket + wd_part_begin(&parts, i), wd_part_bytes(&parts, i));
+            send(d, rank, bucket + wd_comm_part_begin(&parts, t->member),
+                 wd_comm_part_bytes(&parts, t->member));
+            receive(d, rank, bucket + wd_comm_part_begin(&parts, i), wd_comm_part_bytes(&parts, i));
         }
     }
     exchange_moves(d, t);
@@ -114,9 +114,9 @@ static void add(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 {
     float *arrived = d->arrived;
     for (int op = 0; op < t->ops; op++) {
-        const wd_parts parts = wd_reduce_parts(d->at, t, op);
-        const int64_t count = (int64_t)(wd_part_bytes(&parts, t->member) / sizeof *arrived);
-        float *own = (float *)(void *)(bucket + wd_part_begin(&parts, t->member));
+        const wd_comm_parts parts = wd_reduce_parts(d->at, t, op);
+        const int64_t count = (int64_t)(wd_comm_part_bytes(&parts, t->member) / sizeof *arrived);
+        float *own = (float *)(void *)(bucket + wd_comm_part_begin(&parts, t->member));
         add_members(d, t, own, NULL, own, arrived, count);
         arrived += count * t->group.count;
     }

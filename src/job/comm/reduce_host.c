@@ -62,13 +62,13 @@ static void exchange(wd_reduce *r, slot *s, const wd_reduce_tier *t, wd_event *a
 {
     size_t arrived = 0, *at = s->arrived_at;
     for (int op = 0; op < t->ops; op++, at += t->group.count + 1) {
-        const wd_parts parts = wd_reduce_parts(s->at, t, op);
-        const size_t own = wd_part_bytes(&parts, t->member);
+        const wd_comm_parts parts = wd_reduce_parts(s->at, t, op);
+        const size_t own = wd_comm_part_bytes(&parts, t->member);
         for (int i = 0; i <= t->group.count; i++) at[i] = arrived + (size_t)i * own;
         arrived = at[t->group.count];
         s->ticket[op] =
             wd_comm_exchange_within(r->options.comm, WD_LANE_GRADIENTS, t->group, s->arrived,
-                                    (wd_parts){at, 1}, s->bucket, parts, after);
+                                    (wd_comm_parts){at, 1}, s->bucket, parts, after);
     }
     s->tickets = t->ops;
 }
@@ -108,9 +108,9 @@ static void add(slot *s, const wd_reduce_tier *t)
 {
     const float *arrived = s->arrived;
     for (int op = 0; op < t->ops; op++) {
-        const wd_parts parts = wd_reduce_parts(s->at, t, op);
-        const int64_t count = (int64_t)(wd_part_bytes(&parts, t->member) / sizeof *arrived);
-        float *staged = (float *)(s->bucket + wd_part_begin(&parts, t->member));
+        const wd_comm_parts parts = wd_reduce_parts(s->at, t, op);
+        const int64_t count = (int64_t)(wd_comm_part_bytes(&parts, t->member) / sizeof *arrived);
+        float *staged = (float *)(s->bucket + wd_comm_part_begin(&parts, t->member));
         add_ranks(staged, arrived, count, t->group.count, true);
         arrived += count * t->group.count;
     }

@@ -21,9 +21,9 @@ typedef struct wd_reduce_tier {
     int ops, op_step, first, step, member;
 } wd_reduce_tier;
 
-static inline wd_parts wd_reduce_parts(const size_t *at, const wd_reduce_tier *tier, int op)
+static inline wd_comm_parts wd_reduce_parts(const size_t *at, const wd_reduce_tier *tier, int op)
 {
-    return (wd_parts){at + op * tier->op_step + tier->first, tier->step};
+    return (wd_comm_parts){at + op * tier->op_step + tier->first, tier->step};
 }
 
 /* A way of exchanging. */

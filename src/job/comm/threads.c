@@ -81,17 +81,18 @@ static void move_part(const wd_comm_op *to, const wd_comm_op *from)
 {
     WD_REQUIRE(to->kind == from->kind, "ranks post different operations: %d and %d", (int)to->kind,
                (int)from->kind);
-    const size_t to_bytes = wd_part_bytes(&to->to_parts, from->member);
+    const size_t to_bytes = wd_comm_part_bytes(&to->to_parts, from->member);
     if (to->kind == WD_COMM_EXCHANGE) {
-        require_size(wd_part_bytes(&from->from_parts, to->member), to_bytes);
-        move((char *)to->to + wd_part_begin(&to->to_parts, from->member),
-             (const char *)from->from + wd_part_begin(&from->from_parts, to->member), to_bytes);
+        require_size(wd_comm_part_bytes(&from->from_parts, to->member), to_bytes);
+        move((char *)to->to + wd_comm_part_begin(&to->to_parts, from->member),
+             (const char *)from->from + wd_comm_part_begin(&from->from_parts, to->member),
+             to_bytes);
     } else {
-        const size_t at = wd_part_begin(&to->to_parts, from->member);
-        WD_REQUIRE(wd_part_begin(&from->to_parts, from->member) == at,
+        const size_t at = wd_comm_part_begin(&to->to_parts, from->member);
+        WD_REQUIRE(wd_comm_part_begin(&from->to_parts, from->member) == at,
                    "ranks gather a part at different offsets: %zu and %zu",
-                   wd_part_begin(&from->to_parts, from->member), at);
-        require_size(wd_part_bytes(&from->to_parts, from->member), to_bytes);
+                   wd_comm_part_begin(&from->to_parts, from->member), at);
+        require_size(wd_comm_part_bytes(&from->to_parts, from->member), to_bytes);
         move((char *)to->to + at, (const char *)from->to + at, to_bytes);
     }
 }

@@ -13,7 +13,7 @@
 #include "model/dit/dit_file.h"
 #include "model/files/extra.h"
 #include "model/files/overlay.h"
-#include "model/files/part.h"
+#include "model/files/component_file.h"
 #include "model/tables/names.h"
 
 enum { HEAD_DIM = 128, CLIENTS_TEXT_TOKENS = 512 };
@@ -244,8 +244,8 @@ out:
 
 /* Checks the set's tensors, and gives them diffusers' names and shapes, and their values with the
  * LoRAs, if any. */
-static wd_status settle(wd_dit_file *file, wd_safetensors *set, const char *loras,
-                        const wd_overlay *place, bool ignores_unknown, wd_err *err)
+static wd_status apply_names(wd_dit_file *file, wd_safetensors *set, const char *loras,
+                             const wd_overlay *place, bool ignores_unknown, wd_err *err)
 {
     uint64_t bytes;
     wd_tensor_table table;
@@ -282,7 +282,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
                        "transformer as diffusers wants it, in transformer/",
                        path);
     WD_TRY(check_no_model(folder, err));
-    WD_TRY_OUT(wd_part_open(&set, path, WD_COMPONENT_TRANSFORMER, err));
+    WD_TRY_OUT(wd_component_file_open(&set, path, WD_COMPONENT_TRANSFORMER, err));
     WD_TRY_OUT(wd_dit_file_read(&file, set, err));
     if (!file.heads_known) {
         status = wd_fail(err, WD_UNSUPPORTED,
@@ -291,7 +291,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
                          path, (long long)wd_dit_width(&file.config), HEAD_DIM);
         goto out;
     }
-    WD_TRY_OUT(settle(&file, set, loras, &place, ignores_unknown, err));
+    WD_TRY_OUT(apply_names(&file, set, loras, &place, ignores_unknown, err));
     WD_TRY_OUT(plan_lines(&lines, &count, &file, DIFFUSERS, dtype, err));
     WD_TRY_OUT(wd_folder_make(folder, err));
     WD_TRY_OUT(wd_path_join(target, folder, "diffusion_pytorch_model.safetensors", err));

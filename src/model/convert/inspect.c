@@ -9,7 +9,7 @@
 #include "io/json/json.h"
 #include "model/dit/dit_file.h"
 #include "model/files/extra.h"
-#include "model/files/part.h"
+#include "model/files/component_file.h"
 #include "model/files/pipeline.h"
 #include "model/text/umt5_table.h"
 #include "model/vae/vae.h"
@@ -241,13 +241,13 @@ static wd_status read_part(json_t **config, wd_naming *naming, wd_tensor_table *
     wd_umt5_config umt5;
     wd_vae_config vae;
     if (c == WD_COMPONENT_TEXT_ENCODER) {
-        WD_TRY(wd_part_umt5_config(&umt5, set, err));
+        WD_TRY(wd_component_file_umt5_config(&umt5, set, err));
         *config = wd_umt5_config_json(&umt5);
         wd_naming_detect(naming, set, c, NULL);
         return wd_umt5_table_open(table, &umt5, err);
     }
     if (c == WD_COMPONENT_VAE) {
-        WD_TRY(wd_part_vae_config(&vae, set, err));
+        WD_TRY(wd_component_file_vae_config(&vae, set, err));
         *config = wd_vae_config_json(&vae);
         wd_naming_detect(naming, set, c, &vae);
         return wd_vae_table_open(table, &vae, err);
@@ -280,7 +280,7 @@ static wd_status put_part(json_t *tree, wd_safetensors *set, wd_component c, wd_
     WD_TRY_OUT(wd_naming_apply(&naming, set, &table, err));
     /* a file by itself is only described */
     WD_TRY_OUT(wd_extra_check(set, &table, &naming, c, true, err));
-    WD_TRY_OUT(wd_part_check(set, &table, err));
+    WD_TRY_OUT(wd_component_file_check(set, &table, err));
     status = put_weights(to, set, &table, c, err);
 out:
     json_decref(config);
@@ -291,7 +291,7 @@ out:
 static wd_status put_part_file(json_t *tree, const char *path, wd_component c, wd_err *err)
 {
     wd_safetensors *set;
-    WD_TRY(wd_part_open(&set, path, c, err));
+    WD_TRY(wd_component_file_open(&set, path, c, err));
     const wd_status status = put_part(tree, set, c, err);
     wd_safetensors_close(set);
     return status;

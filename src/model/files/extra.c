@@ -7,7 +7,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/text.h"
-#include "model/files/part.h"
+#include "model/files/component_file.h"
 #include "model/tables/names.h"
 
 /* Tensors of text encoders that were saved with the decoder of their model, under the names of
@@ -60,7 +60,7 @@ static wd_status check_unknown(const bool *known, const wd_safetensors *set,
         if (!extra++) first = e;
     }
     if (!extra) return WD_OK;
-    if (!ignores) WD_TRY(wd_part_check(set, table, err));
+    if (!ignores) WD_TRY(wd_component_file_check(set, table, err));
     const char *plural = extra == 1 ? "" : "s";
     if (!ignores)
         return wd_fail(err, WD_MISMATCH,

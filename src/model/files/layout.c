@@ -8,7 +8,7 @@
 #include "core/text.h"
 #include "io/file/file.h"
 #include "io/json/json.h"
-#include "model/files/part.h"
+#include "model/files/component_file.h"
 
 static int is_single_file(const struct dirent *entry)
 {
@@ -42,9 +42,10 @@ static wd_status pick_experts(wd_pipeline *p, const char *folder, const wd_folde
     const char *name = list->entry[0]->d_name;
     if (list->count == 1) return wd_path_join(part, folder, name, err);
     const char *other = list->entry[1]->d_name;
-    const bool swapped = wd_part_says(name, "low_noise");
+    const bool swapped = wd_name_contains(name, "low_noise");
     const char *high = swapped ? other : name, *low = swapped ? name : other;
-    if (list->count > 2 || !wd_part_says(high, "high_noise") || !wd_part_says(low, "low_noise"))
+    if (list->count > 2 || !wd_name_contains(high, "high_noise") ||
+        !wd_name_contains(low, "low_noise"))
         return refuse_several(folder, list, "--transformer (and --transformer_2)", err);
     WD_TRY(wd_path_join(part, folder, high, err));
     return wd_path_join(second, folder, low, err);
@@ -57,7 +58,7 @@ static wd_status pick_one(wd_pipeline *p, wd_component c, const char *folder, co
     char option[64];
     int found = -1, saying = 0;
     for (int i = 0; i < list->count; i++) {
-        if (!wd_part_says(list->entry[i]->d_name, word)) continue;
+        if (!wd_name_contains(list->entry[i]->d_name, word)) continue;
         found = i;
         saying++;
     }
@@ -163,7 +164,7 @@ static wd_status read_beside(wd_pipeline *p, const char *root, const bool *given
                "%s/%s: is a torch file, which is not read: give the safetensors twin as --%s "
                "(docs/models.md says where it is)",
                root, list.entry[i]->d_name,
-               wd_part_says(list.entry[i]->d_name, "vae") ? "vae" : "text_encoder");
+               wd_name_contains(list.entry[i]->d_name, "vae") ? "vae" : "text_encoder");
     wd_folder_list_close(&list);
     return WD_OK;
 }

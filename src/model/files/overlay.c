@@ -274,7 +274,7 @@ static wd_status write_file(uint64_t *bytes, job *j, const wd_overlay *o, wd_err
     WD_TRY(wd_folder_make(o->folder, err));
     WD_TRY(take_room(j, err));
     WD_TRY_OUT(create(&writer, bytes, j, err));
-    wd_progress_part progress = wd_progress_begin(what, "tensor", 0, j->tensors);
+    wd_progress_task progress = wd_progress_begin(what, "tensor", 0, j->tensors);
     for (int64_t i = 0; i < j->tensors; i++) {
         WD_TRY_OUT(put_tensor(j, writer, &j->tensor[i], err));
         wd_progress_at(&progress, i + 1);

@@ -307,7 +307,7 @@ wd_status wd_pipeline_read_folder(wd_pipeline *p, wd_err *err)
     return any || index ? WD_OK : open_bare(p, err);
 }
 
-wd_status wd_pipeline_settle(wd_pipeline *p, wd_err *err)
+wd_status wd_pipeline_complete(wd_pipeline *p, wd_err *err)
 {
     WD_TRY(check_widths(p, err));
     WD_TRY(wd_pipeline_card_read(p, err));

@@ -7,7 +7,7 @@
 
 enum { WD_PIPELINE_TEXT_TOKENS_MAX = 512 };
 
-/* Reads all that the folder p->path has; what does not fit together is wd_pipeline_settle's. */
+/* Reads all that the folder p->path has; what does not fit together is wd_pipeline_complete's. */
 wd_status wd_pipeline_read_folder(wd_pipeline *p, wd_err *err);
 
 /* Reads a component's configuration file `where` into *p. */
@@ -24,6 +24,6 @@ wd_component wd_pipeline_component_of(const char *class_name, const char *model_
 
 /* Checks that the components fit together, and sets what follows from all of them: the size of
  * pictures, guidance and negative prompt. */
-wd_status wd_pipeline_settle(wd_pipeline *p, wd_err *err);
+wd_status wd_pipeline_complete(wd_pipeline *p, wd_err *err);
 
 #endif

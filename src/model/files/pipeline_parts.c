@@ -12,7 +12,7 @@
 #include "io/tensors/gguf_spiece.h"
 #include "model/dit/dit_file.h"
 #include "model/files/layout.h"
-#include "model/files/part.h"
+#include "model/files/component_file.h"
 #include "model/files/pipeline_impl.h"
 #include "model/files/preset.h"
 
@@ -49,11 +49,11 @@ static wd_status read_set(wd_pipeline *p, wd_component c, wd_err *err)
 {
     wd_safetensors *set;
     wd_status status;
-    WD_TRY(wd_part_open(&set, p->part[c], c, err));
+    WD_TRY(wd_component_file_open(&set, p->part[c], c, err));
     if (c == WD_COMPONENT_TEXT_ENCODER)
-        status = wd_part_umt5_config(&p->umt5, set, err);
+        status = wd_component_file_umt5_config(&p->umt5, set, err);
     else if (c == WD_COMPONENT_VAE)
-        status = wd_part_vae_config(&p->vae, set, err);
+        status = wd_component_file_vae_config(&p->vae, set, err);
     else
         status = read_transformer_set(p, c, set, err);
     wd_safetensors_close(set);
@@ -106,7 +106,7 @@ static wd_status read_part(wd_pipeline *p, wd_component c, wd_err *err)
     }
     if (c == WD_COMPONENT_TOKENIZER) return read_tokenizer_part(p, err);
     if (c < WD_COMPONENT_TEXT_ENCODER)
-        wd_part_warn_of_expert(p->part[c], c, !*p->part[second] && !p->has[second]);
+        wd_component_file_warn_of_expert(p->part[c], c, !*p->part[second] && !p->has[second]);
     if (!wd_path_is_folder(p->part[c])) return read_set(p, c, err);
     WD_TRY(has_config(&configured, path, p, c, err));
     if (!configured) return read_set(p, c, err);
@@ -122,7 +122,7 @@ static wd_status find_tokenizer(wd_pipeline *p, wd_err *err)
     wd_safetensors *set;
     wd_status status = WD_OK;
     if (p->has[to] || !p->made[from]) return WD_OK;
-    WD_TRY(wd_part_open(&set, p->part[from], from, err));
+    WD_TRY(wd_component_file_open(&set, p->part[from], from, err));
     const bool found = wd_safetensors_find(set, "spiece_model") || wd_gguf_has_spiece(set);
     if (found) status = wd_path_join(p->part[to], "", wd_safetensors_file_at(set, 0), err);
     if (found && status == WD_OK) take_part(p, to, true);
@@ -188,7 +188,7 @@ static wd_status open_all(wd_pipeline *p, const char *name, const wd_pipeline_pa
     WD_TRY(find_tokenizer(p, err));
     if (any || parts->preset) WD_TRY(complete(p, parts->preset, err));
     WD_TRY(take_loras(p, parts, err));
-    return wd_pipeline_settle(p, err);
+    return wd_pipeline_complete(p, err);
 }
 
 wd_status wd_pipeline_open_parts(wd_pipeline *out, const char *name, const wd_pipeline_parts *parts,

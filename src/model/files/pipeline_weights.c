@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "io/tensors/safetensors_key.h"
 #include "model/files/extra.h"
-#include "model/files/part.h"
+#include "model/files/component_file.h"
 #include "model/files/pipeline.h"
 #include "model/tables/dit_table.h"
 #include "model/tables/naming.h"
@@ -82,13 +82,13 @@ static wd_status open_files(wd_safetensors **out, const wd_pipeline *pipeline,
     wd_status status;
     bool text = component == WD_COMPONENT_TEXT_ENCODER;
     WD_TRY(wd_pipeline_folder(folder, pipeline, component, err));
-    WD_TRY(wd_part_open(&set, folder, component, err));
+    WD_TRY(wd_component_file_open(&set, folder, component, err));
     if (wd_naming_detect(&naming, set, component, &pipeline->vae))
         WD_TRY_OUT(wd_naming_apply(&naming, set, table, err));
     WD_TRY_OUT(wd_extra_check(set, table, &naming, component, pipeline->ignores_unknown, err));
     if (text) WD_TRY_OUT(check_is_umt5(set, pipeline->umt5.layers, folder, err));
-    WD_TRY_OUT(
-        wd_part_check(set, table, err)); /* later, so that the error names another architecture */
+    WD_TRY_OUT(wd_component_file_check(
+        set, table, err)); /* later, so that the error names another architecture */
     if (text && !wd_safetensors_find(set, "shared.weight") &&
         !wd_safetensors_find(set, "encoder.embed_tokens.weight")) {
         status =
@@ -116,7 +116,7 @@ wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipe
     WD_TRY_OUT(open_files(&set, pipeline, component, &table, err));
     if (is_changed(pipeline, component)) {
         WD_TRY_OUT(wd_overlay_apply(set, loras, &table, &pipeline->overlay, err));
-        WD_TRY_OUT(wd_part_check(set, &table, err));
+        WD_TRY_OUT(wd_component_file_check(set, &table, err));
     }
     *out = set;
     set = NULL;

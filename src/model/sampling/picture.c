@@ -32,7 +32,7 @@ wd_status wd_pictures_decode(float *image, float *latents, int64_t count, int64_
     if (group < 1) group = 1;
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, pipeline, WD_COMPONENT_VAE, err));
     WD_TRY_OUT(wd_vae_open(&vae, &pipeline->vae, weights, WD_VAE_DECODER, queue, err));
-    wd_progress_part progress = {0};
+    wd_progress_task progress = {0};
     if (!wd_device_is_dry(wd_queue_device(queue)))
         progress = wd_progress_begin("decoding", "picture", 0, count);
     for (int64_t i = 0; i < count; i += group) {

@@ -68,7 +68,7 @@ static wd_status tokenize_all(wd_text_cache *c, const char *const *texts, wd_err
     WD_TRY(wd_alloc(&block, (size_t)c->count, sizeof *c->sorted, "a list of prompts", err));
     c->sorted = block;
     WD_TRY(wd_pipeline_tokenizer_open(&tokenizer, c->pipeline, err));
-    wd_progress_part progress = wd_progress_begin("tokenizing prompts", "prompt", 0, c->count);
+    wd_progress_task progress = wd_progress_begin("tokenizing prompts", "prompt", 0, c->count);
     for (int64_t i = 0; i < c->count; i++) {
         c->prompt[i].at = i;
         status = tokenize(c, &c->prompt[i], tokenizer, texts[i], err);

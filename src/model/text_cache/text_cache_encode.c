@@ -240,7 +240,7 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
     const bool dry = wd_device_is_dry(wd_queue_device(queue));
     wd_umt5 *encoder = NULL;
     wd_status status;
-    wd_progress_part progress = {0};
+    wd_progress_task progress = {0};
     if (!dry) {
         wd_log(WD_LOG_INFO,
                "text encoder: %" PRId64 " of %" PRId64

@@ -34,11 +34,11 @@ bool wd_placed_computes(const wd_placement *placement, int device)
     return false;
 }
 
-int wd_placed_buffers(const wd_placed_part *part, wd_stage_kind kind)
+int wd_placed_buffers(const wd_placed_stages *part, wd_stage_kind kind)
 {
     const int most = kind == WD_STAGE_BLOCK ? part->placement->buffers : 1;
     int buffers = 0;
-    for (int e = 0, s = -1; buffers < most && wd_placed_part_next(part, &e, &s);)
+    for (int e = 0, s = -1; buffers < most && wd_placed_stages_next(part, &e, &s);)
         buffers += wd_stage_kind_of(s, part->placement->stages) == kind;
     return buffers;
 }

@@ -80,14 +80,14 @@ static inline bool wd_placed_here(const wd_placement *placement, int device, int
 bool wd_placed_computes(const wd_placement *placement, int device);
 
 /* The stages of a placement that have one home on one device. */
-typedef struct wd_placed_part {
+typedef struct wd_placed_stages {
     const wd_placement *placement; /* borrowed */
     wd_home home;
     int device;
-} wd_placed_part;
+} wd_placed_stages;
 
 /* Goes to the part's next stage, from expert 0 and stage -1. Returns false after the last stage. */
-static inline bool wd_placed_part_next(const wd_placed_part *part, int *expert, int *stage)
+static inline bool wd_placed_stages_next(const wd_placed_stages *part, int *expert, int *stage)
 {
     for (++*stage; *expert < part->placement->experts; *stage = 0, ++*expert)
         for (; *stage < part->placement->stages; ++*stage) {
@@ -143,7 +143,7 @@ static inline wd_stage_kind wd_stage_kind_of(int stage, int stages)
 }
 
 /* How many stages of a kind are on the device at a time, of a part that is streamed. */
-int wd_placed_buffers(const wd_placed_part *part, wd_stage_kind kind);
+int wd_placed_buffers(const wd_placed_stages *part, wd_stage_kind kind);
 
 /* *most = the larger of *most and `bytes`. */
 static inline void wd_placed_most(size_t *most, size_t bytes)

@@ -18,13 +18,13 @@ static size_t block_bytes(const wd_sweep_need *need, size_t bytes)
     return (bytes + granule - 1) / granule * granule;
 }
 
-size_t wd_placed_activations(const wd_sweep_part *part, const wd_sweep_need *need)
+size_t wd_placed_activations(const wd_sweep_device *part, const wd_sweep_need *need)
 {
     if (!part->places) return 0;
     return need->tables + block_bytes(need, need->scratch + (size_t)part->places * need->place);
 }
 
-size_t wd_placed_workspace(const wd_sweep_part *part, const wd_cluster_device *device)
+size_t wd_placed_workspace(const wd_sweep_device *part, const wd_cluster_device *device)
 {
     const size_t bytes = device->need.workspace, there = device->workspace;
     return part->places && bytes > there ? bytes - there : 0;
@@ -43,7 +43,7 @@ static void keep(wd_placed_device *bytes, const wd_stage_size *stage,
 
 /* Adds the buffers of a device's streamed stages of one home, and their other buffers. */
 static void add_streaming(wd_placed_device *to, wd_placed_host *host, const wd_placed_sizes *m,
-                          const wd_placed_part *part, const wd_cluster *cluster)
+                          const wd_placed_stages *part, const wd_cluster *cluster)
 {
     const wd_cluster_device *on = wd_cluster_at(cluster, part->device);
     for (int k = 0; k < WD_STAGE_KINDS; k++)
@@ -75,7 +75,7 @@ static void add_weights(wd_placed_device *to, wd_placed_host *host, const wd_pla
     for (int h = 0; h < WD_HOMES; h++) {
         to->widening += block_bytes(&on->need, sizes[h].widened);
         if (h != WD_HOME_DEVICE && sizes[h].stages)
-            add_streaming(to, host, &sizes[h], &(wd_placed_part){p, (wd_home)h, device}, cluster);
+            add_streaming(to, host, &sizes[h], &(wd_placed_stages){p, (wd_home)h, device}, cluster);
     }
 }
 
@@ -83,7 +83,7 @@ static void add_weights(wd_placed_device *to, wd_placed_host *host, const wd_pla
  * weights. */
 static wd_placed_device device_bytes(wd_placed_host *host, const wd_placement *placement,
                                      const wd_teacher_size *size, const wd_cluster *cluster,
-                                     const wd_sweep_part *part, int device)
+                                     const wd_sweep_device *part, int device)
 {
     const wd_cluster_device *on = wd_cluster_at(cluster, device);
     const size_t ranks = placement->each ? (size_t)wd_cluster_host_ranks(cluster) : 1;
@@ -101,13 +101,13 @@ static wd_placed_device device_bytes(wd_placed_host *host, const wd_placement *p
 void wd_placement_bytes(wd_placed_bytes *out, const wd_placement *placement,
                         const wd_teacher_size *size, const wd_cluster *cluster)
 {
-    wd_sweep_part part[WD_CLUSTER_DEVICES_MAX];
+    wd_sweep_device part[WD_CLUSTER_DEVICES_MAX];
     wd_placed_host host = {0};
     out->devices = placement->each ? cluster->devices : wd_cluster_devices(cluster);
     out->host = host;
     out->host_taken = cluster->host_taken;
     out->mapped = 0;
-    wd_sweep_parts(part, out->devices, placement, cluster->batches);
+    wd_sweep_devices(part, out->devices, placement, cluster->batches);
     for (int d = 0, last = 0; d < out->devices; d++) {
         if (wd_cluster_host(cluster, d) != last) host = (wd_placed_host){0};
         last = wd_cluster_host(cluster, d);
@@ -143,10 +143,10 @@ size_t wd_placed_peak(const wd_placed_bytes *bytes, int device)
 bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,
                      const wd_cluster *cluster, int device)
 {
-    wd_sweep_part part[WD_CLUSTER_DEVICES_MAX];
+    wd_sweep_device part[WD_CLUSTER_DEVICES_MAX];
     const wd_cluster_device *on = wd_cluster_at(cluster, device);
     wd_placed_host host = {0};
-    wd_sweep_parts(part, wd_cluster_devices(cluster), placement, cluster->batches);
+    wd_sweep_devices(part, wd_cluster_devices(cluster), placement, cluster->batches);
     const wd_placed_device bytes =
         device_bytes(&host, placement, size, cluster, &part[device], device);
     return peak_of(&bytes) <= on->bytes;

@@ -49,8 +49,8 @@ size_t wd_placed_total(const wd_placed_device *device);
 
 /* The bytes that a device's part of a sweep takes in its pool, and in its queue's workspace beyond
  * what the queue has anyway. */
-size_t wd_placed_activations(const wd_sweep_part *part, const wd_sweep_need *need);
-size_t wd_placed_workspace(const wd_sweep_part *part, const wd_cluster_device *device);
+size_t wd_placed_activations(const wd_sweep_device *part, const wd_sweep_need *need);
+size_t wd_placed_workspace(const wd_sweep_device *part, const wd_cluster_device *device);
 
 /* The sum of a host's bytes. */
 size_t wd_placed_host_total(const wd_placed_host *host);

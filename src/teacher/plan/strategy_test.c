@@ -267,9 +267,9 @@ static void many_ranks(void **state)
 
 static int places_of(const wd_placement *p, const wd_cluster *cluster, int device)
 {
-    wd_sweep_part part[WD_PLACED_DEVICES_MAX];
+    wd_sweep_device part[WD_PLACED_DEVICES_MAX];
     const int devices = p->ranks ? p->ranks * p->devices : cluster->devices;
-    wd_sweep_parts(part, devices, p, cluster->batches);
+    wd_sweep_devices(part, devices, p, cluster->batches);
     return part[device].places;
 }
 

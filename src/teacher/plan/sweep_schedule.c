@@ -123,7 +123,7 @@ wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first
 typedef struct maker {
     const wd_placement *placement;
     const wd_sweep_work *work;
-    const wd_sweep_part *part;        /* [devices]; NULL: all places are 0 */
+    const wd_sweep_device *part;      /* [devices]; NULL: all places are 0 */
     int *turn;                        /* [devices]: the place that is taken next */
     int base[WD_CLUSTER_DEVICES_MAX]; /* the place of an expert's micro-batch 0; those of the others
                                        * follow it */
@@ -237,7 +237,7 @@ void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *
 
 typedef struct counter {
     int batches; /* of an expert in a window, at most */
-    wd_sweep_part *part;
+    wd_sweep_device *part;
     int there[WD_CLUSTER_DEVICES_MAX]; /* micro-batches that are on each device */
 } counter;
 
@@ -258,7 +258,7 @@ static void arrive(counter *c, int device)
 static void count(void *context, const wd_sweep_entry *entry)
 {
     counter *c = context;
-    wd_sweep_part *part = &c->part[entry->device];
+    wd_sweep_device *part = &c->part[entry->device];
     switch (entry->kind) {
     case WD_ENTRY_ENTER:
         part->embeds = true;
@@ -285,10 +285,10 @@ static void count(void *context, const wd_sweep_entry *entry)
     }
 }
 
-void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement, int batches)
+void wd_sweep_devices(wd_sweep_device *out, int devices, const wd_placement *placement, int batches)
 {
     counter c = {.batches = batches, .part = out};
-    for (int d = 0; d < devices; d++) out[d] = (wd_sweep_part){.places = 0};
+    for (int d = 0; d < devices; d++) out[d] = (wd_sweep_device){.places = 0};
     for (int e = 0; e < placement->experts; e++) {
         wd_sweep_work work = {{0}};
         work.batches[e] = COUNTED;
@@ -315,7 +315,7 @@ wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_p
                                  int batches, wd_err *err)
 {
     *out = (wd_sweep_schedule){.placement = placement, .room = room_for(placement, batches)};
-    wd_sweep_parts(out->part, devices, placement, batches);
+    wd_sweep_devices(out->part, devices, placement, batches);
     return wd_alloc((void **)&out->entry, (size_t)out->room, sizeof *out->entry, "a schedule", err);
 }
 

@@ -4,7 +4,7 @@
  * the order in which they are launched. Everything that knows how a sweep goes reads this list: the
  * sweep launches it (teacher/run/sweep.h), the timeline plays it (teacher/plan/timeline.h), traffic
  * adds up the bytes of its copies (teacher/plan/traffic.h), the places of a device follow from it
- * (wd_sweep_part), and streamed stages come in its order (teacher/run/stage_order.h), as a test
+ * (wd_sweep_device), and streamed stages come in its order (teacher/run/stage_order.h), as a test
  * shows.
  *
  * Ranks that share a teacher go through the same list, and each does the entries of its own
@@ -140,16 +140,17 @@ wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first
 
 /* ---- a device's part of a schedule ---- */
 
-typedef struct wd_sweep_part {
+typedef struct wd_sweep_device {
     bool embeds; /* whether the device has an embedding */
     int places; /* for micro-batches: as many as a window has where two are there at once, else one;
                  * at least WD_PIPELINE_PLACES where other devices of the rank copy to it */
     bool sends, receives; /* whether micro-batches go to other ranks and come from them */
-} wd_sweep_part;
+} wd_sweep_device;
 
 /* out[devices] = the parts of all devices of the job, or of one rank where each has a teacher, in
  * sweeps of up to `batches` micro-batches of an expert. */
-void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement, int batches);
+void wd_sweep_devices(wd_sweep_device *out, int devices, const wd_placement *placement,
+                      int batches);
 
 /* ---- the list ---- */
 
@@ -160,7 +161,7 @@ typedef struct wd_sweep_work {
 
 typedef struct wd_sweep_schedule {
     const wd_placement *placement; /* borrowed */
-    wd_sweep_part part[WD_CLUSTER_DEVICES_MAX];
+    wd_sweep_device part[WD_CLUSTER_DEVICES_MAX];
     int turn[WD_CLUSTER_DEVICES_MAX]; /* the place that a device's next micro-batch takes: places
                                        * are taken in turn, from sweep to sweep */
     wd_sweep_entry *entry;            /* [count], in the order in which they are launched */
@@ -168,7 +169,7 @@ typedef struct wd_sweep_schedule {
 } wd_sweep_schedule;
 
 /* Room for sweeps of up to `batches` micro-batches of each expert; the arguments are those of
- * wd_sweep_parts. The placement is borrowed. */
+ * wd_sweep_devices. The placement is borrowed. */
 wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_placement *placement,
                                  int batches, wd_err *err);
 void wd_sweep_schedule_close(wd_sweep_schedule *schedule); /* a zeroed one is fine */

@@ -291,7 +291,7 @@ static void lists_hold_together(void **state)
 
 /* Compares the stages of one home and device that a sweep of these experts acquires with those that
  * are brought for it. Returns their number. */
-static int64_t compare_order(const wd_sweep_schedule *s, const wd_placed_part *part,
+static int64_t compare_order(const wd_sweep_schedule *s, const wd_placed_stages *part,
                              unsigned experts)
 {
     int64_t turns = 0;
@@ -330,7 +330,7 @@ static void streamed_stages_come_in_this_order(void **state)
         wd_sweep_schedule_make(&s, &window);
         for (int d = 0; d < DEVICES; d++)
             for (int h = WD_HOME_HOST; h < WD_HOMES; h++)
-                compared += compare_order(&s, &(wd_placed_part){&p, (wd_home)h, d}, experts);
+                compared += compare_order(&s, &(wd_placed_stages){&p, (wd_home)h, d}, experts);
         wd_sweep_schedule_close(&s);
     }
     assert_true(compared > 1000);

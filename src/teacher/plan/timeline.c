@@ -134,7 +134,7 @@ static double *next_buffer(player *p, const wd_sweep_entry *e)
 {
     const wd_home home = p->in.placement->place[e->expert][e->stage].home;
     const wd_stage_kind kind = wd_stage_kind_of(e->stage, p->in.placement->stages);
-    const wd_placed_part part = {p->in.placement, home, e->device};
+    const wd_placed_stages part = {p->in.placement, home, e->device};
     device *on = &p->device[e->device];
     if (home == WD_HOME_DEVICE) return NULL;
     const int next = on->buffer_next[home][kind]++;

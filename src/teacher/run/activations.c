@@ -56,7 +56,7 @@ size_t wd_sweep_place_bytes(const wd_sweep_options *options)
 }
 
 wd_status wd_activations_open(wd_activations *s, const wd_sweep_options *options,
-                              const wd_sweep_part *part, size_t arena_bytes, wd_queue *queue,
+                              const wd_sweep_device *part, size_t arena_bytes, wd_queue *queue,
                               wd_err *err)
 {
     wd_status status;

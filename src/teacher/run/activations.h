@@ -42,7 +42,7 @@ size_t wd_sweep_place_bytes(const wd_sweep_options *options);
 /* *out must not be moved. `part`: what the device does in sweeps. `arena_bytes` 0: the arena only
  * measures, so that stages may run on a dry device alone. */
 wd_status wd_activations_open(wd_activations *out, const wd_sweep_options *options,
-                              const wd_sweep_part *part, size_t arena_bytes, wd_queue *queue,
+                              const wd_sweep_device *part, size_t arena_bytes, wd_queue *queue,
                               wd_err *err);
 void wd_activations_close(wd_activations *activations); /* a zeroed one is fine */
 

@@ -38,8 +38,8 @@ static wd_status open_part(wd_residency *r, wd_residency_part_options like, int 
 {
     const wd_placement *p = &r->info.placement;
     const int first = like.sharers && !p->each ? like.sharers->rank * p->devices : 0;
-    like.stages = (wd_placed_part){p, home, first + device};
-    if (!wd_placed_part_next(&like.stages, &(int){0}, &(int){-1})) return WD_OK;
+    like.stages = (wd_placed_stages){p, home, first + device};
+    if (!wd_placed_stages_next(&like.stages, &(int){0}, &(int){-1})) return WD_OK;
     like.queue = queues[device];
     if (!p->each) like.sharers = NULL;
     WD_TRY(wd_residency_part_open(&r->part[device][home], &like, err));

@@ -182,7 +182,7 @@ static wd_status lay_out(wd_residency_part *r, wd_placed_sizes *n,
     wd_status status;
     wd_tensor_table table;
     WD_TRY(wd_dit_table_open(&table, &o->pipeline->dit, err));
-    for (int e = 0, s = -1; wd_placed_part_next(&o->stages, &e, &s);) {
+    for (int e = 0, s = -1; wd_placed_stages_next(&o->stages, &e, &s);) {
         if (!r->weights[e]) WD_TRY_OUT(open_expert(r, o, e, err));
         wd_stage_layout *layout = &r->layout[e][s];
         const wd_teacher_files files = {.weights = r->weights[e]};
@@ -224,7 +224,7 @@ static wd_status open_shared(wd_residency_part *r, const wd_residency_part_optio
 static wd_status open_blocks(wd_residency_part *r, const wd_residency_part_options *o,
                              int64_t stages, wd_err *err)
 {
-    wd_progress_part loading = {0};
+    wd_progress_task loading = {0};
     size_t at = 0;
     int n = 0;
     WD_TRY(open_shared(r, o, err));
@@ -232,7 +232,7 @@ static wd_status open_blocks(wd_residency_part *r, const wd_residency_part_optio
     const int ranks = divides ? r->sharers->host_ranks : 1;
     const int rank = divides ? r->sharers->host_rank : 0;
     if (!r->dry) loading = wd_progress_begin("loading weights", "part", 0, stages);
-    for (int e = 0, s = -1; wd_placed_part_next(&o->stages, &e, &s);) {
+    for (int e = 0, s = -1; wd_placed_stages_next(&o->stages, &e, &s);) {
         wd_queue *filler = r->home == WD_HOME_DEVICE ? o->queue : o->processor;
         WD_TRY(take_in(r, e, s, at, n++ % ranks == rank, filler, err));
         at += r->layout[e][s].block_bytes;
@@ -244,7 +244,7 @@ static wd_status open_blocks(wd_residency_part *r, const wd_residency_part_optio
 }
 
 static wd_status open_buffers(wd_residency_part *r, const wd_placed_sizes *n,
-                              const wd_placed_part *part, wd_err *err)
+                              const wd_placed_stages *part, wd_err *err)
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         for (int i = 0; i < wd_placed_buffers(part, (wd_stage_kind)k); i++)

@@ -94,7 +94,7 @@ typedef struct wd_residency_part {
 typedef struct wd_residency_part_options {
     const wd_pipeline *pipeline; /* borrowed during the call */
     const wd_component *only;    /* this component is the only expert; NULL: the teacher's are */
-    wd_placed_part stages;       /* the placement is borrowed while the part is open */
+    wd_placed_stages stages;     /* the placement is borrowed while the part is open */
     wd_comm *sharers; /* ranks that all open this part: those of a host share its host memory.
                        * Borrowed; NULL: there are no others */
     wd_dtype storage;

@@ -6,7 +6,7 @@
 
 enum { SWEEPS = 8 }; /* that the sequence has room for */
 
-wd_status wd_stage_order_open(wd_stage_order *out, const wd_placed_part *part, wd_err *err)
+wd_status wd_stage_order_open(wd_stage_order *out, const wd_placed_stages *part, wd_err *err)
 {
     const int64_t sweep_turns = (int64_t)part->placement->experts * part->placement->stages;
     *out =
@@ -33,7 +33,7 @@ bool wd_stage_order_has_room(const wd_stage_order *order, int64_t first)
 /* Adds at most `most` stages of a sweep, but its first `skip`. */
 static void append(wd_stage_order *o, wd_sweep_experts sweep, int64_t skip, int64_t most)
 {
-    for (int e = 0, s = -1; most > 0 && wd_placed_part_next(&o->part, &e, &s);) {
+    for (int e = 0, s = -1; most > 0 && wd_placed_stages_next(&o->part, &e, &s);) {
         if (!(sweep.all >> e & 1) || skip-- > 0) continue;
         o->turn[o->end % o->turns] = (wd_stage_turn){o->end, e, s, sweep.own >> e & 1};
         o->end++;

@@ -28,9 +28,9 @@ typedef struct wd_stage_turn {
 
 /* Plain data: whoever uses it from several threads has a lock. */
 typedef struct wd_stage_order {
-    wd_placed_part part; /* the streamed stages; its placement is borrowed */
-    int64_t sweep_turns; /* turns of a sweep, at most */
-    wd_stage_turn *turn; /* [turns], by number modulo turns: the latest ones */
+    wd_placed_stages part; /* the streamed stages; its placement is borrowed */
+    int64_t sweep_turns;   /* turns of a sweep, at most */
+    wd_stage_turn *turn;   /* [turns], by number modulo turns: the latest ones */
     int64_t turns;
     int64_t announced, end; /* numbers of the first turn that is not announced, and of the first
                              * one that is not even expected */
@@ -38,7 +38,7 @@ typedef struct wd_stage_order {
 } wd_stage_order;
 
 /* The sequence has one stage more of the next sweep than the placement has buffers for blocks. */
-wd_status wd_stage_order_open(wd_stage_order *out, const wd_placed_part *part, wd_err *err);
+wd_status wd_stage_order_open(wd_stage_order *out, const wd_placed_stages *part, wd_err *err);
 void wd_stage_order_close(wd_stage_order *order); /* a zeroed one is fine */
 
 /* Whether a sweep may be added without loss of the turns from `first` on. */

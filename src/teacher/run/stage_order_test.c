@@ -13,7 +13,7 @@ static const wd_sweep_experts none, first = {1, 1}, second = {2, 2}, both = {3, 
 static wd_stage_order opened(void)
 {
     static wd_placement p = {.experts = EXPERTS, .stages = STAGES, .buffers = 1};
-    const wd_placed_part part = {&p, WD_HOME_HOST, 0};
+    const wd_placed_stages part = {&p, WD_HOME_HOST, 0};
     wd_err err;
     wd_stage_order order;
     for (int i = 0; i < EXPERTS * STAGES; i++)

@@ -251,8 +251,8 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 
 /* ---- open and close ---- */
 
-static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_part *part, wd_queue *queue,
-                             wd_err *err)
+static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_device *part,
+                             wd_queue *queue, wd_err *err)
 {
     wd_activations *a = &sweep->activations[local];
     wd_comm *comm = sweep->options.comm;
@@ -276,7 +276,7 @@ static wd_status open_devices(wd_sweep *sweep, wd_queue *const *queues, wd_err *
     const int all = wd_sweep_is_shared(sweep) ? p->ranks * own : own;
     WD_TRY(wd_sweep_schedule_open(&sweep->schedule, all, p, sweep->batches_max, err));
     for (int d = 0; d < own; d++) {
-        const wd_sweep_part *part = &sweep->schedule.part[first + d];
+        const wd_sweep_device *part = &sweep->schedule.part[first + d];
         if (part->places) WD_TRY(open_device(sweep, d, part, queues[d], err));
     }
     return WD_OK;
@@ -406,7 +406,7 @@ static wd_status measure(wd_sweep_need *need, const wd_sweep_options *o, bool in
     wd_tensor_table table = {0};
     wd_queue *queue = NULL;
     wd_activations activations = {0};
-    const wd_sweep_part all = {.embeds = true, .places = 1};
+    const wd_sweep_device all = {.embeds = true, .places = 1};
     const size_t before = wd_device_bytes(dry);
     WD_TRY_OUT(wd_dit_table_open(&table, &o->config, err));
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));

@@ -10,7 +10,7 @@
 
 #include "core/memory.h"
 #include "harness/random.h"
-#include "train/loop/plan.h"
+#include "train/loop/memory_plan.h"
 #include "train/network/init.h"
 
 /* ---- what is tested: simulated devices, or GPUs that the stand-in driver shows ---- */
@@ -274,7 +274,7 @@ static void check_planner(const size_t planned[ACCELERATORS], const wd_stepper_o
     for (int d = 0; d < cluster.devices; d++) {
         wd_cluster_device *to = &cluster.device[d];
         to->reads_host = d == devices->processor;
-        to->taken = to->reads_host ? 0 : wd_plan_training_peak(beside, d);
+        to->taken = to->reads_host ? 0 : wd_memory_plan_training_peak(beside, d);
         wd_test_ok(
             wd_sweep_need_of(&to->need, &sweep, devices->device[d], wd_device_open_dry, &err),
             &err);
@@ -293,9 +293,9 @@ static void plan(size_t planned[ACCELERATORS], wd_devices *devices, const wd_ste
     const size_t nothing[ACCELERATORS] = {0};
     const wd_samples_options none = {0};
     open_devices(devices, nothing);
-    wd_test_ok(wd_plan_stepper(&whole, o, &none, devices, p, &err), &err);
-    wd_test_ok(wd_plan_stepper(&beside, o, &none, devices, NULL, &err), &err);
-    for (int d = 0; d < ACCELERATORS; d++) planned[d] = wd_plan_peak(&whole, d);
+    wd_test_ok(wd_memory_plan_stepper(&whole, o, &none, devices, p, &err), &err);
+    wd_test_ok(wd_memory_plan_stepper(&beside, o, &none, devices, NULL, &err), &err);
+    for (int d = 0; d < ACCELERATORS; d++) planned[d] = wd_memory_plan_peak(&whole, d);
     check_planner(planned, o, &beside, devices, p);
 }
 

@@ -226,7 +226,7 @@ static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_c
         for (int k = 0; k < WD_PRECISIONS; k++) in.cluster.device[i].flops_per_s[k] = 1e9;
     }
     if (s->ranks == 1) return in;
-    HARNESS_OK(wd_plan_stepper(&beside, &o, &(wd_samples_options){0}, d, NULL, err));
+    HARNESS_OK(wd_memory_plan_stepper(&beside, &o, &(wd_samples_options){0}, d, NULL, err));
     in.gradients.reduced_bytes = in.gradients.gathered_bytes =
         (double)beside.student_weights * sizeof(float);
     in.gradients.out_bytes = in.gradients.in_bytes = in.gradients.reduced_bytes;

@@ -40,7 +40,7 @@ static int parse_one(double *share, const char **at)
 }
 
 /* Makes the shares add up to 1; false: some are given, and some are not. */
-static bool settle_shares(wd_phases *p, const int *number)
+static bool make_shares_whole(wd_phases *p, const int *number)
 {
     double sum = 0;
     const bool given = p->phase[0].share > 0;
@@ -69,7 +69,7 @@ wd_status wd_phases_parse(wd_phases *out, const char *text, wd_err *err)
         if (!*at) break;
         at++;
     }
-    if (!settle_shares(&p, number)) return refuse(text, err);
+    if (!make_shares_whole(&p, number)) return refuse(text, err);
     *out = p;
     return WD_OK;
 }

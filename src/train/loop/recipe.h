@@ -15,7 +15,7 @@ typedef struct wd_recipe {
     const char *name;
     const wd_source_vtable *source; /* of its batches */
     /* Sets those of a run's options that follow from the recipe and from options->phase. */
-    void (*settle)(wd_stepper_options *options);
+    void (*adjust)(wd_stepper_options *options);
     /* Opens the networks, the student first, with wd_stepper_add_network. The stepper closes them,
      * and opens the sweep and the source after them. */
     wd_status (*open)(wd_stepper *stepper, wd_err *err);

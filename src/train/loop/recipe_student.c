@@ -10,7 +10,7 @@
 /* The first numbers of the trajectories of two successive phases differ by this much. */
 static const int64_t serials_of_phase = (int64_t)1 << 40;
 
-static void settle_chords(wd_stepper_options *o)
+static void adjust_for_chords(wd_stepper_options *o)
 {
     wd_trajectory_options *t = &o->trajectory;
     if (!t->student_steps) t->diversity_gain = 0; /* velocities have no pairs */
@@ -18,10 +18,10 @@ static void settle_chords(wd_stepper_options *o)
     t->serial_first = o->phase * serials_of_phase;
 }
 
-static void settle_velocities(wd_stepper_options *o)
+static void adjust_for_velocities(wd_stepper_options *o)
 {
     o->trajectory.student_steps = o->trajectory.chords = 0;
-    settle_chords(o);
+    adjust_for_chords(o);
 }
 
 static wd_status open_student(wd_stepper *m, wd_err *err)
@@ -50,14 +50,14 @@ static void train_student(wd_stepper *m, const wd_batch *batch)
 
 const wd_recipe wd_recipe_velocity = {.name = "velocity",
                                       .source = &wd_source_trajectory,
-                                      .settle = settle_velocities,
+                                      .adjust = adjust_for_velocities,
                                       .open = open_student,
                                       .begin = begin_student,
                                       .train = train_student};
 
 const wd_recipe wd_recipe_chord = {.name = "chord",
                                    .source = &wd_source_trajectory,
-                                   .settle = settle_chords,
+                                   .adjust = adjust_for_chords,
                                    .open = open_student,
                                    .begin = begin_student,
                                    .train = train_student};

@@ -18,7 +18,7 @@ static const wd_dit_config *critic_config; /* another one than the student's */
 
 static void pair_settle(wd_stepper_options *o)
 {
-    wd_recipe_velocity.settle(o);
+    wd_recipe_velocity.adjust(o);
 }
 
 static wd_status pair_open(wd_stepper *m, wd_err *err)
@@ -51,7 +51,7 @@ static void pair_train(wd_stepper *m, const wd_batch *batch)
 
 static const wd_recipe pair = {.name = "pair",
                                .source = &wd_source_trajectory,
-                               .settle = pair_settle,
+                               .adjust = pair_settle,
                                .open = pair_open,
                                .begin = pair_begin,
                                .train = pair_train};
@@ -116,11 +116,11 @@ static void check_planned(const rank_machine *r, int64_t host_before)
     HARNESS_CHECK(planned == (size_t)(wd_memory_held() - host_before));
     for (int k = 0; k < r->stepper->networks; k++) {
         const wd_params *params = r->stepper->params[k];
-        const wd_plan_item *item =
-            wd_plan_find(&r->plan, params->names->buffer[WD_PARAMS_M], WD_PLAN_HOST);
+        const wd_memory_item *item =
+            wd_memory_plan_find(&r->plan, params->names->buffer[WD_PARAMS_M], WD_PLAN_HOST);
         const int64_t elements = wd_params_elements(params, WD_PARAMS_M);
         HARNESS_CHECK(item && item->bytes == (size_t)elements * sizeof(float));
-        HARNESS_CHECK(wd_plan_find(&r->plan, params->names->activations, WD_PLAN_HOST));
+        HARNESS_CHECK(wd_memory_plan_find(&r->plan, params->names->activations, WD_PLAN_HOST));
     }
 }
 

@@ -77,7 +77,7 @@ typedef struct group {
     bool student;
     int64_t first, count;
     int64_t number;            /* groups before it */
-    wd_progress_part progress; /* of the sampler's steps over all groups */
+    wd_progress_task progress; /* of the sampler's steps over all groups */
     float *host_timestep;      /* [window or batch] */
     int64_t *prompt;
     float *timestep; /* device, student only */

@@ -339,7 +339,7 @@ wd_stepper_options wd_stepper_of_phase(const wd_stepper_options *run, const wd_p
         o.recipe = phase->recipe;
         o.reuse = phase->reuse;
     }
-    o.recipe->settle(&o);
+    o.recipe->adjust(&o);
     return o;
 }
 

@@ -3,7 +3,7 @@
  * Data flow of a step: teacher (residency, sweep) -> source, which gives batches -> passes and
  * losses of the recipe's networks, micro-batch by micro-batch -> sums of all ranks' gradients ->
  * optimizers. What a step uses is allocated here. Opened on a dry device it is the memory plan: see
- * train/loop/plan.h.
+ * train/loop/memory_plan.h.
  *
  * All ranks open the same stepper and make the same steps. A step's micro-batches
  * m = 0 .. ranks * accumulation - 1 follow one another in the stream of samples; in round a rank r

@@ -5,7 +5,7 @@
 #include "harness/acquires.h"
 #include "tiny_teacher.h"
 #include "train/loop/stepper_impl.h"
-#include "train/loop/plan.h"
+#include "train/loop/memory_plan.h"
 #include "train/network/init.h"
 #include "train/targets/chord.h"
 
@@ -85,8 +85,9 @@ static void run(outcome *out, const wd_stepper_options *options, opener *open, i
     const wd_placement all = {.experts = wd_teacher_experts(options->teacher),
                               .stages = wd_dit_stages(&options->teacher->dit),
                               .buffers = 2};
-    wd_test_ok(wd_plan_stepper(&plan, options, &(wd_samples_options){0}, &devices, &all, &err),
-               &err);
+    wd_test_ok(
+        wd_memory_plan_stepper(&plan, options, &(wd_samples_options){0}, &devices, &all, &err),
+        &err);
     wd_test_ok(wd_residency_open_placed(&residency, options->teacher, &all, options->teacher_dtype,
                                         devices.teacher, queue, NULL, &err),
                &err);
@@ -421,8 +422,9 @@ static void one_rank_writes(void **state)
         wd_memory_plan plan = {0};
         wd_comm comm = {.rank = r, .ranks = 2, .hosts = 1, .host_rank = r, .host_ranks = 2};
         options.comm = &comm;
-        wd_test_ok(wd_plan_stepper(&plan, &options, &(wd_samples_options){0}, &devices, NULL, &err),
-                   &err);
+        wd_test_ok(
+            wd_memory_plan_stepper(&plan, &options, &(wd_samples_options){0}, &devices, NULL, &err),
+            &err);
         for (int i = 0; i < plan.items; i++)
             if (plan.item[i].phase == WD_PLAN_SAVING) saving += plan.item[i].bytes;
         if (r)

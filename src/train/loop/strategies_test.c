@@ -6,7 +6,7 @@
 #include "teacher/plan/stage_layout.h"
 #include "teacher/plan/strategy.h"
 #include "tiny_teacher.h"
-#include "train/loop/plan.h"
+#include "train/loop/memory_plan.h"
 #include "train/network/init.h"
 
 #ifdef WD_STANDIN_GPUS
@@ -120,7 +120,8 @@ static void check_peaks(const wd_memory_plan *plan, const wd_devices *devices)
 {
     for (int d = 0; d < devices->count; d++)
         if (d != devices->processor)
-            assert_int_equal(wd_device_bytes_peak(devices->device[d]), wd_plan_peak(plan, d));
+            assert_int_equal(wd_device_bytes_peak(devices->device[d]),
+                             wd_memory_plan_peak(plan, d));
 }
 
 /* Allocations so far, of host and devices, and copies that GPUs' hosts waited for. */
@@ -143,8 +144,9 @@ static void run(outcome *out, const wd_stepper_options *options, const char *lis
     *out = (outcome){0};
     open_rig(&r, list);
     wd_queue *student = r.devices.student;
-    wd_test_ok(wd_plan_stepper(&plan, options, &(wd_samples_options){0}, &r.devices, p, &err),
-               &err);
+    wd_test_ok(
+        wd_memory_plan_stepper(&plan, options, &(wd_samples_options){0}, &r.devices, p, &err),
+        &err);
     wd_test_ok(wd_residency_open_placed(&residency, options->teacher, p, options->teacher_dtype,
                                         r.devices.teacher, r.devices.host, NULL, &err),
                &err);

@@ -29,7 +29,7 @@ typedef struct wd_trainer {
     int64_t losses;        /* that are finite, of this part of the run */
     double seconds_before; /* of earlier parts of the run */
     double begun;          /* clock */
-    wd_progress_part progress;
+    wd_progress_task progress;
     double elapsed_s;            /* time of training, agreed among all ranks before this step */
     bool stop;                   /* whether the run ends before this step; agreed likewise */
     wd_step_vote *votes;         /* [ranks] */

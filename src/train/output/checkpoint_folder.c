@@ -56,7 +56,7 @@ wd_status wd_checkpoint_folder_tidy(const char *folder, wd_err *err)
         char path[WD_PATH_MAX];
         const char *name = list.entry[i]->d_name, *own = after_prefix(name, WD_FOLDER_ASIDE);
         WD_TRY_OUT(wd_path_join(path, folder, own ? own : name, err));
-        WD_TRY_OUT(own ? wd_folder_settle(path, err) : wd_folder_remove(path, err));
+        WD_TRY_OUT(own ? wd_folder_restore(path, err) : wd_folder_remove(path, err));
     }
 out:
     wd_folder_list_close(&list);

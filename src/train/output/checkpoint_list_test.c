@@ -301,10 +301,10 @@ static void folders_change_places(void **state)
         assert_text(a, "second");
 
         assert_int_equal(rename(a, aside), 0); /* what a kill between two renames leaves */
-        wd_test_ok(wd_folder_settle(a, &err), &err);
+        wd_test_ok(wd_folder_restore(a, &err), &err);
         assert_text(a, "second");
         put_text(aside, "first");
-        wd_test_ok(wd_folder_settle(a, &err), &err);
+        wd_test_ok(wd_folder_restore(a, &err), &err);
         assert_text(a, "second");
         assert_int_equal(entries_of(folder), 1);
     }

@@ -45,7 +45,7 @@ static wd_status aside_of(char out[WD_PATH_MAX], const char *path, wd_err *err)
     return wd_path_beside(out, path, name, err);
 }
 
-wd_status wd_folder_settle(const char *path, wd_err *err)
+wd_status wd_folder_restore(const char *path, wd_err *err)
 {
     char aside[WD_PATH_MAX];
     WD_TRY(aside_of(aside, path, err));
@@ -72,7 +72,7 @@ wd_status wd_folder_replace(const char *path, const char *fresh, wd_err *err)
     char aside[WD_PATH_MAX];
     bool exchanged = false;
     WD_TRY(aside_of(aside, path, err));
-    WD_TRY(wd_folder_settle(path, err));
+    WD_TRY(wd_folder_restore(path, err));
     int failed = renameat2(AT_FDCWD, fresh, AT_FDCWD, path, RENAME_EXCHANGE);
     if (!failed)
         exchanged = true;

@@ -93,7 +93,7 @@ static wd_status trajectory_prepare(wd_source *self, int64_t end, wd_err *err)
         s->progress = wd_progress_begin("making the first targets", "target", 0,
                                         wd_trajectory_source_targets_after(s, needed));
     while (self->targets < needed) WD_TRY(wd_trajectory_source_make_window(s, err));
-    s->progress = (wd_progress_part){0};
+    s->progress = (wd_progress_task){0};
     return WD_OK;
 }
 
@@ -221,7 +221,7 @@ static wd_status trajectory_save(wd_source *self, json_t **json,
     if (!object) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
     wd_gathers *gathers = s->exchange.gathers;
     if (gathers) wd_trajectory_source_take_until(s, wd_gathers_posted(gathers));
-    wd_trajectory_states_settle(&s->states);
+    wd_trajectory_states_finish(&s->states);
     wd_targets_await(&s->ring, self->targets, s->queue);
     if (t->student_steps) add_chords(s, wd_chord_first(t, s->round));
     wd_status status = save_sigmas(object, t, err);

@@ -61,7 +61,7 @@ typedef struct wd_trajectory_source {
     wd_batches *batches;
     wd_event *filled[2]; /* the batches of even steps, and of odd ones */
     wd_target_window window;
-    wd_progress_part
+    wd_progress_task
         progress; /* of making the first targets; zeroed after them, and on dry devices */
     wd_target_exchange exchange;
     wd_chord_pool chords;  /* empty where the student learns velocities */

@@ -90,7 +90,7 @@ void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *i
     }
 }
 
-void wd_trajectory_states_settle(wd_trajectory_states *s)
+void wd_trajectory_states_finish(wd_trajectory_states *s)
 {
     for (int64_t slot = 0; slot < s->slots;)
         slot += s->pending[slot].ring_index >= 0 ? make_steps(s, slot, s->slots - slot) : 1;

@@ -48,6 +48,6 @@ static inline void wd_trajectory_states_expect(wd_trajectory_states *s, int64_t 
 }
 
 /* Makes all steps that are still to be made, and waits: where trajectories then are is saved. */
-void wd_trajectory_states_settle(wd_trajectory_states *s);
+void wd_trajectory_states_finish(wd_trajectory_states *s);
 
 #endif

@@ -3,8 +3,8 @@
  * Nothing is loaded and nothing computed: headers and shapes are enough. Device memory is what a
  * dry device has counted, host memory what the meter of core/memory.h shows beside it; what the
  * program itself holds (libraries, their kernels, prompts) its caller adds, measured. */
-#ifndef WD_TRAIN_LOOP_PLAN_H
-#define WD_TRAIN_LOOP_PLAN_H
+#ifndef WD_TRAIN_LOOP_MEMORY_PLAN_H
+#define WD_TRAIN_LOOP_MEMORY_PLAN_H
 
 #include "train/loop/devices.h"
 #include "train/loop/samples.h"
@@ -12,7 +12,7 @@
 enum { WD_PLAN_ITEMS_MAX = 160, WD_PLAN_PARTS_MAX = 160, WD_PLAN_HOST = -1 };
 
 /* The part of a run during which an item is allocated. */
-typedef enum wd_plan_phase {
+typedef enum wd_memory_phase {
     WD_PLAN_PROGRAM,  /* from now to the end */
     WD_PLAN_TOKENS,   /* while prompts are turned into tokens */
     WD_PLAN_TEXT,     /* while they are encoded */
@@ -21,20 +21,20 @@ typedef enum wd_plan_phase {
     WD_PLAN_SAVING,   /* while a checkpoint or the student is written */
     WD_PLAN_SAMPLING, /* while pictures are drawn */
     WD_PLAN_PHASES
-} wd_plan_phase;
+} wd_memory_phase;
 
-typedef struct wd_plan_item {
+typedef struct wd_memory_item {
     const char *name;
-    wd_plan_phase phase;
+    wd_memory_phase phase;
     int place; /* number of the device, or WD_PLAN_HOST: host memory, a processor's pool too */
     size_t bytes;
-} wd_plan_item;
+} wd_memory_item;
 
 typedef struct wd_memory_plan {
-    wd_plan_item item[WD_PLAN_ITEMS_MAX];
+    wd_memory_item item[WD_PLAN_ITEMS_MAX];
     int items;
-    wd_plan_item part[WD_PLAN_PARTS_MAX]; /* parts of items that are planned as a whole, since not
-                                           * all parts are allocated at once; counted in no sum */
+    wd_memory_item part[WD_PLAN_PARTS_MAX]; /* parts of items that are planned as a whole, since not
+                                             * all parts are allocated at once; counted in no sum */
     int parts;
     size_t mapped_bytes; /* checkpoint files that are read in place: not the run's own memory */
     size_t workspace[WD_PLACED_DEVICES_MAX]; /* of each device's teacher queue; among the items, and
@@ -46,37 +46,38 @@ typedef struct wd_memory_plan {
 } wd_memory_plan;
 
 /* "training", as run.json and the log have it. */
-const char *wd_plan_phase_name(wd_plan_phase phase);
+const char *wd_memory_phase_name(wd_memory_phase phase);
 
 /* Adds to the item of that name, phase and place, or makes it. */
-void wd_plan_add(wd_memory_plan *plan, const char *name, wd_plan_phase phase, int place,
-                 size_t bytes);
+void wd_memory_plan_add(wd_memory_plan *plan, const char *name, wd_memory_phase phase, int place,
+                        size_t bytes);
 
 /* Notes all names of blocks that a dry device has had as parts of an item. */
-void wd_plan_add_parts(wd_memory_plan *plan, wd_plan_phase phase, int place, wd_device *dry);
+void wd_memory_plan_add_parts(wd_memory_plan *plan, wd_memory_phase phase, int place,
+                              wd_device *dry);
 
 /* Returns the largest item of that place called `name`, or else the largest part; NULL if the plan
  * has neither. */
-const wd_plan_item *wd_plan_find(const wd_memory_plan *plan, const char *name, int place);
+const wd_memory_item *wd_memory_plan_find(const wd_memory_plan *plan, const char *name, int place);
 
 /* The place that items of a device have. */
-static inline int wd_plan_place(const wd_devices *devices, int device)
+static inline int wd_memory_place(const wd_devices *devices, int device)
 {
     return device == devices->processor ? WD_PLAN_HOST : device;
 }
 
 /* The largest sum of a place's items at any time of a run; at any time from the start of training.
  */
-size_t wd_plan_peak(const wd_memory_plan *plan, int place);
-size_t wd_plan_training_peak(const wd_memory_plan *plan, int place);
+size_t wd_memory_plan_peak(const wd_memory_plan *plan, int place);
+size_t wd_memory_plan_training_peak(const wd_memory_plan *plan, int place);
 
 /* Adds what this rank of a run with this stepper and these samples (count 0: none) needs on all
  * devices, from when the stepper is opened: where it has phases, the most that one of them needs of
  * each item. Only the devices' descriptions are used. Rank 0's plan
  * includes drawing and writing. `placement` NULL: without the teacher. `*out` is zeroed, or has
  * items already. */
-wd_status wd_plan_stepper(wd_memory_plan *out, const wd_stepper_options *options,
-                          const wd_samples_options *samples, const wd_devices *devices,
-                          const wd_placement *placement, wd_err *err);
+wd_status wd_memory_plan_stepper(wd_memory_plan *out, const wd_stepper_options *options,
+                                 const wd_samples_options *samples, const wd_devices *devices,
+                                 const wd_placement *placement, wd_err *err);
 
 #endif

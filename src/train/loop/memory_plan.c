@@ -1,5 +1,5 @@
-/* The memory plan: see train/loop/plan.h. */
-#include "train/loop/plan.h"
+/* The memory plan: see train/loop/memory_plan.h. */
+#include "train/loop/memory_plan.h"
 
 #include <string.h>
 
@@ -9,8 +9,8 @@
 
 enum { SAMPLE_STEPS = 2 }; /* of the sampler: the others take what these take */
 
-void wd_plan_add(wd_memory_plan *plan, const char *name, wd_plan_phase phase, int place,
-                 size_t bytes)
+void wd_memory_plan_add(wd_memory_plan *plan, const char *name, wd_memory_phase phase, int place,
+                        size_t bytes)
 {
     if (!bytes) return;
     int i = 0;
@@ -19,13 +19,13 @@ void wd_plan_add(wd_memory_plan *plan, const char *name, wd_plan_phase phase, in
         i++;
     if (i == WD_PLAN_ITEMS_MAX) i--; /* the last one takes what has no line of its own */
     if (i == plan->items)
-        plan->item[plan->items++] = (wd_plan_item){.name = name, .phase = phase, .place = place};
+        plan->item[plan->items++] = (wd_memory_item){.name = name, .phase = phase, .place = place};
     plan->item[i].bytes += bytes;
 }
 
 typedef struct parts {
     wd_memory_plan *plan;
-    wd_plan_phase phase;
+    wd_memory_phase phase;
     int place;
 } parts;
 
@@ -34,17 +34,19 @@ static void add_part(void *context, const char *what, size_t bytes)
     const parts *to = context;
     if (to->plan->parts < WD_PLAN_PARTS_MAX)
         to->plan->part[to->plan->parts++] =
-            (wd_plan_item){.name = what, .phase = to->phase, .place = to->place, .bytes = bytes};
+            (wd_memory_item){.name = what, .phase = to->phase, .place = to->place, .bytes = bytes};
 }
 
-void wd_plan_add_parts(wd_memory_plan *plan, wd_plan_phase phase, int place, wd_device *dry)
+void wd_memory_plan_add_parts(wd_memory_plan *plan, wd_memory_phase phase, int place,
+                              wd_device *dry)
 {
     wd_device_each_peak(dry, add_part, &(parts){plan, phase, place});
 }
 
-static const wd_plan_item *find(const wd_plan_item *item, int items, const char *name, int place)
+static const wd_memory_item *find(const wd_memory_item *item, int items, const char *name,
+                                  int place)
 {
-    const wd_plan_item *found = NULL;
+    const wd_memory_item *found = NULL;
     for (int i = 0; i < items; i++)
         if (item[i].place == place && !strcmp(item[i].name, name) &&
             (!found || item[i].bytes > found->bytes))
@@ -52,9 +54,9 @@ static const wd_plan_item *find(const wd_plan_item *item, int items, const char 
     return found;
 }
 
-const wd_plan_item *wd_plan_find(const wd_memory_plan *plan, const char *name, int place)
+const wd_memory_item *wd_memory_plan_find(const wd_memory_plan *plan, const char *name, int place)
 {
-    const wd_plan_item *found = find(plan->item, plan->items, name, place);
+    const wd_memory_item *found = find(plan->item, plan->items, name, place);
     return found ? found : find(plan->part, plan->parts, name, place);
 }
 
@@ -69,7 +71,7 @@ static const struct {
     [WD_PLAN_SAMPLING] = {"sampling", true},
 };
 
-const char *wd_plan_phase_name(wd_plan_phase phase)
+const char *wd_memory_phase_name(wd_memory_phase phase)
 {
     return phases[phase].name;
 }
@@ -88,12 +90,12 @@ static size_t peak_from(const wd_memory_plan *plan, int place, int first)
     return bytes[WD_PLAN_PROGRAM] + peak;
 }
 
-size_t wd_plan_peak(const wd_memory_plan *plan, int place)
+size_t wd_memory_plan_peak(const wd_memory_plan *plan, int place)
 {
     return peak_from(plan, place, WD_PLAN_TOKENS);
 }
 
-size_t wd_plan_training_peak(const wd_memory_plan *plan, int place)
+size_t wd_memory_plan_training_peak(const wd_memory_plan *plan, int place)
 {
     return peak_from(plan, place, WD_PLAN_TRAINING);
 }
@@ -109,7 +111,7 @@ typedef struct account {
 static void add_block(void *context, const char *what, size_t bytes)
 {
     const account *to = context;
-    wd_plan_add(to->plan, what, WD_PLAN_TRAINING, to->place, bytes);
+    wd_memory_plan_add(to->plan, what, WD_PLAN_TRAINING, to->place, bytes);
 }
 
 static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
@@ -159,19 +161,19 @@ static wd_status plan_samples(wd_memory_plan *out, wd_stepper *stepper,
     wd_memory_restart_peak();
     for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
     WD_TRY_OUT(wd_samples_write(samples, 0, err));
-    wd_plan_add(out, "sample noise and pictures", WD_PLAN_TRAINING, WD_PLAN_HOST,
-                (size_t)(wd_memory_held() - before));
-    wd_plan_add(out, "samples on the way", WD_PLAN_SAMPLING, WD_PLAN_HOST,
-                (size_t)(wd_memory_peak() - wd_memory_held()));
+    wd_memory_plan_add(out, "sample noise and pictures", WD_PLAN_TRAINING, WD_PLAN_HOST,
+                       (size_t)(wd_memory_held() - before));
+    wd_memory_plan_add(out, "samples on the way", WD_PLAN_SAMPLING, WD_PLAN_HOST,
+                       (size_t)(wd_memory_peak() - wd_memory_held()));
     out->sheet = wd_samples_last_work(samples);
     if (!stepper->options.trajectory.student_steps) /* else it makes its own number of steps */
         out->sheet.student *= (double)options->steps / SAMPLE_STEPS;
     for (int d = 0; d < devices->count; d++) {
         wd_device *device = devices->device[d];
-        const int place = wd_plan_place(devices, d);
-        wd_plan_add(out, "sampler and VAE", WD_PLAN_SAMPLING, place,
-                    wd_device_bytes_peak(device) - wd_device_bytes(device));
-        wd_plan_add_parts(out, WD_PLAN_SAMPLING, place, device);
+        const int place = wd_memory_place(devices, d);
+        wd_memory_plan_add(out, "sampler and VAE", WD_PLAN_SAMPLING, place,
+                           wd_device_bytes_peak(device) - wd_device_bytes(device));
+        wd_memory_plan_add_parts(out, WD_PLAN_SAMPLING, place, device);
     }
 out:
     wd_samples_close(samples);
@@ -187,15 +189,15 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
                                     devices->teacher, devices->host, options->comm, err));
     for (int d = 0; d < devices->count; d++) {
         wd_device *device = devices->device[d];
-        const int place = wd_plan_place(devices, d);
-        wd_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, place,
-                    wd_device_bytes_peak(device));
-        wd_plan_add_parts(plan, WD_PLAN_OPENING, place, device);
+        const int place = wd_memory_place(devices, d);
+        wd_memory_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, place,
+                           wd_device_bytes_peak(device));
+        wd_memory_plan_add_parts(plan, WD_PLAN_OPENING, place, device);
     }
     const bool shares = options->comm && options->comm->host_ranks > 1 && placement->each;
-    wd_plan_add(plan,
-                shares ? "part of the host's teacher weights" : "teacher weights in host memory",
-                WD_PLAN_TRAINING, WD_PLAN_HOST, wd_residency_info_of(*out)->host_bytes);
+    wd_memory_plan_add(
+        plan, shares ? "part of the host's teacher weights" : "teacher weights in host memory",
+        WD_PLAN_TRAINING, WD_PLAN_HOST, wd_residency_info_of(*out)->host_bytes);
     plan->mapped_bytes = wd_residency_info_of(*out)->mapped_bytes;
     return WD_OK;
 }
@@ -203,17 +205,18 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
 static void add_devices(wd_memory_plan *out, wd_devices *devices)
 {
     for (int d = 0; d < devices->count; d++) {
-        account to = {out, wd_plan_place(devices, d)};
+        account to = {out, wd_memory_place(devices, d)};
         wd_device_each_block(devices->device[d], add_block, &to);
         out->workspace[d] = wd_queue_workspace_bytes(devices->teacher[d]);
         if (devices->teacher[d] == devices->student) continue;
-        wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, to.place, out->workspace[d]);
+        wd_memory_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, to.place,
+                           out->workspace[d]);
     }
-    wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_plan_place(devices, 0),
-                wd_queue_workspace_bytes(devices->student));
+    wd_memory_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_memory_place(devices, 0),
+                       wd_queue_workspace_bytes(devices->student));
     if (devices->home == devices->student) return;
-    wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_plan_place(devices, 0),
-                wd_queue_workspace_bytes(devices->home));
+    wd_memory_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_memory_place(devices, 0),
+                       wd_queue_workspace_bytes(devices->home));
 }
 
 static wd_status plan_phase(wd_memory_plan *out, const wd_stepper_options *options,
@@ -244,11 +247,11 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_stepper_options *optio
     wd_stepper_list_networks(stepper, &tensors);
     tensors.other = wd_source_saved(stepper->source, &tensors.others);
     WD_TRY_OUT(wd_checkpoint_space_of(&out->checkpoint, &tensors, err));
-    wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
-                (size_t)(wd_memory_held() - before));
+    wd_memory_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
+                       (size_t)(wd_memory_held() - before));
     if (!comm || comm->rank == 0)
-        wd_plan_add(out, "checkpoint on its way to disk", WD_PLAN_SAVING, WD_PLAN_HOST,
-                    wd_checkpoint_write_bytes(&tensors));
+        wd_memory_plan_add(out, "checkpoint on its way to disk", WD_PLAN_SAVING, WD_PLAN_HOST,
+                           wd_checkpoint_write_bytes(&tensors));
     if (samples->count)
         WD_TRY_OUT(
             plan_samples(out, stepper, samples, &dry, twin(&dry, devices, samples->decoder), err));
@@ -265,7 +268,8 @@ out:
 }
 
 /* Of items, or parts, of one name, phase and place the larger one is kept. */
-static void keep_larger(wd_plan_item *item, int *items, int items_max, const wd_plan_item *other)
+static void keep_larger(wd_memory_item *item, int *items, int items_max,
+                        const wd_memory_item *other)
 {
     int i = 0;
     while (i < *items && (item[i].phase != other->phase || item[i].place != other->place ||
@@ -277,9 +281,9 @@ static void keep_larger(wd_plan_item *item, int *items, int items_max, const wd_
 }
 
 /* A run has what its phases have in turn: one frees its source before the next opens its own. */
-wd_status wd_plan_stepper(wd_memory_plan *out, const wd_stepper_options *options,
-                          const wd_samples_options *samples, const wd_devices *devices,
-                          const wd_placement *placement, wd_err *err)
+wd_status wd_memory_plan_stepper(wd_memory_plan *out, const wd_stepper_options *options,
+                                 const wd_samples_options *samples, const wd_devices *devices,
+                                 const wd_placement *placement, wd_err *err)
 {
     const int count = options->phases.count ? options->phases.count : 1;
     wd_memory_plan most = {0};
@@ -301,8 +305,8 @@ wd_status wd_plan_stepper(wd_memory_plan *out, const wd_stepper_options *options
         out->student_islands = one.student_islands;
     }
     for (int i = 0; i < most.items; i++) {
-        const wd_plan_item *item = &most.item[i];
-        wd_plan_add(out, item->name, item->phase, item->place, item->bytes);
+        const wd_memory_item *item = &most.item[i];
+        wd_memory_plan_add(out, item->name, item->phase, item->place, item->bytes);
     }
     for (int i = 0; i < most.parts && out->parts < WD_PLAN_PARTS_MAX; i++)
         out->part[out->parts++] = most.part[i];

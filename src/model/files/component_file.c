@@ -1,5 +1,5 @@
-/* Components by themselves: see model/files/part.h. */
-#include "model/files/part.h"
+/* Components by themselves: see model/files/component_file.h. */
+#include "model/files/component_file.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static const char *const twins[] = {
                          "Comfy-Org/Wan_2.2_ComfyUI_Repackaged",
 };
 
-bool wd_part_says(const char *text, const char *part)
+bool wd_name_contains(const char *text, const char *part)
 {
     const size_t length = strlen(part);
     for (; *text; text++) {
@@ -99,7 +99,8 @@ static wd_status check_architecture(const wd_safetensors *set, const char *path,
                    wd_component_name(component));
 }
 
-wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component component, wd_err *err)
+wd_status wd_component_file_open(wd_safetensors **out, const char *path, wd_component component,
+                                 wd_err *err)
 {
     wd_safetensors *set;
     wd_status status;
@@ -117,7 +118,8 @@ out:
     return status;
 }
 
-wd_status wd_part_check(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err)
+wd_status wd_component_file_check(const wd_safetensors *set, const wd_tensor_table *table,
+                                  wd_err *err)
 {
     wd_tensor found;
     for (int64_t i = 0; i < table->count; i++) {
@@ -128,12 +130,12 @@ wd_status wd_part_check(const wd_safetensors *set, const wd_tensor_table *table,
     return WD_OK;
 }
 
-void wd_part_warn_of_expert(const char *path, wd_component component, bool alone)
+void wd_component_file_warn_of_expert(const char *path, wd_component component, bool alone)
 {
     const bool second = component == WD_COMPONENT_TRANSFORMER_2;
     const char *name = wd_path_name(path);
-    const bool high = wd_part_says(name, "high_noise") || wd_part_says(name, "highnoise");
-    const bool low = wd_part_says(name, "low_noise") || wd_part_says(name, "lownoise");
+    const bool high = wd_name_contains(name, "high_noise") || wd_name_contains(name, "highnoise");
+    const bool low = wd_name_contains(name, "low_noise") || wd_name_contains(name, "lownoise");
     if (second ? high && !low : low && !high)
         wd_log(WD_LOG_WARNING,
                "%s: by its name this is the %s-noise expert, and it is given as the other one: "
@@ -228,7 +230,7 @@ static wd_status umt5_of_shapes(wd_umt5_config *c, const wd_safetensors *set,
     return WD_OK;
 }
 
-wd_status wd_part_umt5_config(wd_umt5_config *out, const wd_safetensors *set, wd_err *err)
+wd_status wd_component_file_umt5_config(wd_umt5_config *out, const wd_safetensors *set, wd_err *err)
 {
     wd_umt5_config shapes;
     wd_naming naming;
@@ -249,7 +251,7 @@ wd_status wd_part_umt5_config(wd_umt5_config *out, const wd_safetensors *set, wd
     return status;
 }
 
-wd_status wd_part_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_err *err)
+wd_status wd_component_file_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_err *err)
 {
     wd_naming naming;
     char path[WD_PATH_MAX];

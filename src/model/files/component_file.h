@@ -1,8 +1,8 @@
 /* A component that lies somewhere by itself: a safetensors or GGUF file, or a folder with one, as
  * people have them for ComfyUI or from Wan's own repositories. What it is follows from its tensors;
  * of what these do not tell, a config.json of diffusers or transformers beside the file may. */
-#ifndef WD_MODEL_FILES_PART_H
-#define WD_MODEL_FILES_PART_H
+#ifndef WD_MODEL_FILES_COMPONENT_FILE_H
+#define WD_MODEL_FILES_COMPONENT_FILE_H
 
 #include "io/tensors/safetensors.h"
 #include "model/tables/config.h"
@@ -10,22 +10,25 @@
 
 /* Opens a transformer's, text encoder's or VAE's weights, under the names that the file has. Torch
  * files are refused by name, with the safetensors file to use instead. */
-wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component component, wd_err *err);
+wd_status wd_component_file_open(wd_safetensors **out, const char *path, wd_component component,
+                                 wd_err *err);
 
 /* Configurations, from the tensors of an open set. A VAE is one of the two published ones, by its
  * latent channels (16: Wan 2.1, 48: Wan 2.2), or what a config.json beside it says. */
-wd_status wd_part_umt5_config(wd_umt5_config *out, const wd_safetensors *set, wd_err *err);
-wd_status wd_part_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_err *err);
+wd_status wd_component_file_umt5_config(wd_umt5_config *out, const wd_safetensors *set,
+                                        wd_err *err);
+wd_status wd_component_file_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_err *err);
 
 /* Checks that the set has the tensors of `table`, under diffusers' names, but for those that may
  * miss, in shapes and dtypes that are read. */
-wd_status wd_part_check(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err);
+wd_status wd_component_file_check(const wd_safetensors *set, const wd_tensor_table *table,
+                                  wd_err *err);
 
 /* Warns where the name of a transformer's file says that it is the other expert, or, if it is
  * `alone`, that it is one of two. */
-void wd_part_warn_of_expert(const char *path, wd_component component, bool alone);
+void wd_component_file_warn_of_expert(const char *path, wd_component component, bool alone);
 
 /* Whether `text` has `part` in it, whatever the case of its letters (ASCII). */
-bool wd_part_says(const char *text, const char *part);
+bool wd_name_contains(const char *text, const char *part);
 
 #endif
