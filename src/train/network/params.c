@@ -55,7 +55,7 @@ static bool wants(const wd_params *params, wd_params_buffer buffer)
 {
     switch (buffer) {
     case WD_PARAMS_P:
-        return true;
+        return params->dtype == WD_F32 || !(params->kinds & WD_PARAMS_AS_COMPUTED);
     case WD_PARAMS_EMA:
         return params->kinds & WD_PARAMS_WITH_EMA;
     case WD_PARAMS_SLOW:
@@ -73,11 +73,11 @@ static void share(wd_params *params, const wd_params_options *options)
     params->share = wd_pieces_share(&params->pieces, options->rank);
 }
 
-/* Islands that passes take from elsewhere than a packed `p`. */
+/* Islands that passes take from elsewhere, since `p` is packed or is not there. */
 static wd_status open_islands(wd_params *params, wd_err *err)
 {
     const wd_tensor_table *table = &params->table;
-    if (!wd_params_is_packed(params, WD_PARAMS_P)) return WD_OK;
+    if (!wd_params_is_packed(params, WD_PARAMS_P) && wants(params, WD_PARAMS_P)) return WD_OK;
     WD_TRY(wd_alloc((void **)&params->island_offset, (size_t)table->count,
                     sizeof *params->island_offset, "offsets of the parameters", err));
     for (int64_t i = 0; i < table->count; i++) {
@@ -168,21 +168,24 @@ wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int
     return view;
 }
 
+wd_tensor wd_params_weight(const wd_params *params, int64_t line)
+{
+    wd_tensor out =
+        wd_params_tensor(params, params->pieces.ranks ? WD_PARAMS_P : params->shown, line);
+    out.dtype = wd_spec_dtype(&params->table.spec[line], params->dtype);
+    if (out.dtype == WD_BF16)
+        out.data = params->copy + params->offset[line];
+    else if (params->islands)
+        out.data = params->islands + params->island_offset[line];
+    return out;
+}
+
 void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage)
 {
     int64_t first = wd_dit_stage_first(&params->config, stage);
     int slots = wd_dit_stage_slots(&params->config, stage);
     *out = (wd_dit_stage){0};
-    for (int slot = 0; slot < slots; slot++) {
-        int64_t line = first + slot;
-        out->t[slot] =
-            wd_params_tensor(params, params->pieces.ranks ? WD_PARAMS_P : params->shown, line);
-        out->t[slot].dtype = wd_spec_dtype(&params->table.spec[line], params->dtype);
-        if (out->t[slot].dtype == WD_BF16)
-            out->t[slot].data = params->copy + params->offset[line];
-        else if (params->islands)
-            out->t[slot].data = params->islands + params->island_offset[line];
-    }
+    for (int slot = 0; slot < slots; slot++) out->t[slot] = wd_params_weight(params, first + slot);
 }
 
 void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage)
@@ -219,6 +222,15 @@ void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *
     if (wd_params_is_packed(params, buffer)) params->sharing->take(params->shard, buffer, queue);
 }
 
+static void cast_copy(const wd_params *to, const float *from, wd_queue *queue)
+{
+    wd_op_cast(queue, &(wd_cast_args){.to = to->copy,
+                                      .from = from,
+                                      .to_type = WD_BF16,
+                                      .from_type = WD_F32,
+                                      .count = to->count});
+}
+
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
     WD_REQUIRE((buffer == WD_PARAMS_P || buffer == WD_PARAMS_EMA) && params->buffer[buffer],
@@ -226,12 +238,24 @@ void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
     if (params->shard) params->sharing->show(params->shard, buffer, queue);
     params->shown = buffer;
     if (params->shard) return;
-    if (!params->copy) return;
-    wd_op_cast(queue, &(wd_cast_args){.to = params->copy,
-                                      .from = params->buffer[buffer],
-                                      .to_type = WD_BF16,
-                                      .from_type = WD_F32,
-                                      .count = params->count});
+    if (params->copy) cast_copy(params, params->buffer[buffer], queue);
+}
+
+void wd_params_copy_computed(wd_params *to, const wd_params *from, wd_params_buffer buffer,
+                             wd_queue *queue)
+{
+    wd_params_collect(from, buffer, queue);
+    const float *whole = from->buffer[wd_params_whole(from, buffer)];
+    if (!to->copy) {
+        wd_queue_copy(queue, to->buffer[WD_PARAMS_P], whole, (size_t)to->count * sizeof(float));
+        return;
+    }
+    cast_copy(to, whole, queue);
+    for (int64_t i = 0; i < to->table.count; i++) {
+        const wd_tensor island = wd_params_weight(to, i);
+        if (island.dtype == WD_F32)
+            wd_queue_copy(queue, island.data, whole + to->offset[i], wd_tensor_bytes(&island));
+    }
 }
 
 void wd_params_zero_grads(const wd_params *params, wd_queue *queue)

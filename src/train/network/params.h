@@ -30,7 +30,9 @@ enum { WD_PARAMS_ALIGN = 32 }; /* elements: 128 bytes in fp32, 64 in bf16 */
 enum {
     WD_PARAMS_TRAINED = 1, /* gradients and moments */
     WD_PARAMS_WITH_EMA = 2,
-    WD_PARAMS_WITH_SLOW = 4 /* AdEMAMix's slow moments, beside those of WD_PARAMS_TRAINED */
+    WD_PARAMS_WITH_SLOW = 4,  /* AdEMAMix's slow moments, beside those of WD_PARAMS_TRAINED */
+    WD_PARAMS_AS_COMPUTED = 8 /* of the weights only what passes take: in BF16 the copy and the
+                               * islands, without `p`. Not trained */
 };
 
 /* The flat buffers that hold a value for each weight, as checkpoints name them. */
@@ -103,7 +105,8 @@ typedef struct wd_params {
     /* shared among ranks */
     wd_pieces pieces; /* of [count]; ranks 0: it is not shared */
     int rank;
-    int64_t share;          /* elements that are this rank's */
+    int64_t share; /* elements that are this rank's */
+    /* where passes cannot take the islands from `p` */
     float *islands;         /* [islands_count] F32, device; NULL where `p` is whole; owned */
     int64_t *island_offset; /* [table.count] of the island that a line is; owned */
     int64_t islands_count;
@@ -123,7 +126,10 @@ void wd_params_close(wd_params *params); /* a zeroed one is fine */
 /* Device bytes of an open one. */
 size_t wd_params_bytes(const wd_params *params);
 
-/* A stage's weights as the passes take them (compute dtype, islands F32); its gradients (F32). */
+/* Table line `line` of the weights as the passes take them: compute dtype, islands F32. */
+wd_tensor wd_params_weight(const wd_params *params, int64_t line);
+
+/* A stage's weights as the passes take them; its gradients (F32). */
 void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage);
 void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage);
 
@@ -159,6 +165,12 @@ void wd_params_stage_range(int64_t *first, int64_t *count, const wd_params *para
  * its backward pass; go back to P before the next training step. Shared: all ranks; gradients are
  * overwritten. */
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue);
+
+/* `to`, of the same configuration and dtype, opened with WD_PARAMS_AS_COMPUTED on the same device,
+ * gets the weights that passes would take if `buffer` (P or EMA) were shown. Shared: all ranks;
+ * gradients are overwritten. */
+void wd_params_copy_computed(wd_params *to, const wd_params *from, wd_params_buffer buffer,
+                             wd_queue *queue);
 
 void wd_params_zero_grads(const wd_params *params, wd_queue *queue);
 

@@ -105,6 +105,44 @@ static void test_views(void **state)
     bench_close(&b);
 }
 
+/* The weights as passes take them, by themselves: those that the network would show. In BF16 they
+ * take 2 bytes each, and their islands 4. */
+static void test_copies_what_is_computed_with(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_guard, 1);
+    wd_dit_config config = small_config();
+    for (int dtype = 0; dtype < 2; dtype++) {
+        wd_params p, q;
+        const wd_dtype type = dtype ? WD_BF16 : WD_F32;
+        wd_test_ok(wd_params_open(&p, &config, type, WD_PARAMS_WITH_EMA, b.device, &err), &err);
+        wd_test_ok(wd_params_open(&q, &config, type, WD_PARAMS_AS_COMPUTED, b.device, &err), &err);
+        const size_t bf16 = (size_t)(2 * q.count + 4 * q.islands_count);
+        assert_true(q.islands_count < q.count / 2);
+        assert_int_equal(wd_params_bytes(&q), dtype ? bf16 : 4 * (size_t)q.count);
+        fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
+        fill_buffer(&b, &p, WD_PARAMS_EMA, 2, 1, 0);
+        wd_params_show(&p, WD_PARAMS_P, b.queue);
+        wd_params_copy_computed(&q, &p, WD_PARAMS_EMA, b.queue);
+        wd_params_show(&p, WD_PARAMS_EMA, b.queue);
+        for (int64_t line = 0; line < p.table.count; line++) {
+            const wd_tensor x = wd_params_weight(&p, line), y = wd_params_weight(&q, line);
+            const size_t bytes = wd_tensor_bytes(&x);
+            char *from = malloc(bytes), *to = malloc(bytes);
+            assert_int_equal(x.dtype, y.dtype);
+            wd_queue_copy_and_wait(b.queue, from, x.data, bytes);
+            wd_queue_copy_and_wait(b.queue, to, y.data, bytes);
+            assert_memory_equal(from, to, bytes);
+            free(from);
+            free(to);
+        }
+        wd_params_close(&q);
+        wd_params_close(&p);
+    }
+    bench_close(&b);
+}
+
 static void test_bytes(void **state)
 {
     (void)state;
@@ -157,11 +195,9 @@ static void test_allocation_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_fusable),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_layout), cmocka_unit_test(test_fusable),
+        cmocka_unit_test(test_views),  cmocka_unit_test(test_copies_what_is_computed_with),
+        cmocka_unit_test(test_bytes),  cmocka_unit_test(test_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

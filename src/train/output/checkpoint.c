@@ -62,14 +62,26 @@ static void tensor_name(char out[NAME_MAX_BYTES], const wd_params *params, int p
              params->table.spec[line].name);
 }
 
+/* Whether a network has these values: weights it has, if only as passes take them. */
+static bool has_buffer(const wd_params *params, wd_params_buffer buffer)
+{
+    return buffer == WD_PARAMS_P || params->buffer[buffer];
+}
+
+/* Table line `line` of a buffer that the network has, where it is whole. */
+static wd_tensor tensor_of(const wd_params *params, wd_params_buffer buffer, int64_t line)
+{
+    if (!params->buffer[buffer]) return wd_params_weight(params, line);
+    return wd_params_tensor(params, wd_params_whole(params, buffer), line);
+}
+
 static int64_t list_network(stored *out, const wd_params *params)
 {
     int64_t n = 0;
     for (int part = 0; part < PARTS; part++) {
-        if (!params->buffer[parts[part].buffer]) continue;
+        if (!has_buffer(params, parts[part].buffer)) continue;
         for (int64_t line = 0; line < params->table.count; line++) {
-            wd_tensor tensor =
-                wd_params_tensor(params, wd_params_whole(params, parts[part].buffer), line);
+            wd_tensor tensor = tensor_of(params, parts[part].buffer, line);
             if (!wd_tensor_count(&tensor)) continue;
             out[n].params = params;
             out[n].part = part;
@@ -112,7 +124,7 @@ static void collect_from(const wd_checkpoint_tensors *tensors, int done, wd_queu
     int n = 0;
     for (int k = 0; k < tensors->networks; k++)
         for (int part = 0; part < PARTS; part++)
-            if (tensors->params[k]->buffer[parts[part].buffer] && n++ >= done)
+            if (has_buffer(tensors->params[k], parts[part].buffer) && n++ >= done)
                 wd_params_collect(tensors->params[k], parts[part].buffer, queue);
 }
 
@@ -389,6 +401,20 @@ void wd_checkpoint_close(wd_checkpoint *checkpoint)
 
 /* ---- loading ---- */
 
+/* Fills a weight in BF16 from one in F32, as checkpoints had those of snapshots before. */
+static wd_status load_cast(const wd_tensor *to, const wd_tensor *from, wd_queue *queue, wd_err *err)
+{
+    void *block;
+    const int64_t count = wd_tensor_count(from);
+    WD_TRY(wd_alloc(&block, (size_t)count, sizeof(uint16_t), "a checkpoint's weights", err));
+    uint16_t *values = block;
+    const float *given = from->data;
+    for (int64_t i = 0; i < count; i++) values[i] = wd_f32_to_bf16(given[i]);
+    wd_queue_copy_and_wait(queue, to->data, values, wd_tensor_bytes(to));
+    wd_free(values);
+    return WD_OK;
+}
+
 static wd_status load_tensor(const wd_checkpoint *checkpoint, const char *name, wd_tensor *to,
                              wd_queue *queue, wd_err *err)
 {
@@ -399,7 +425,8 @@ static wd_status load_tensor(const wd_checkpoint *checkpoint, const char *name, 
                        checkpoint->path, name);
     }
     const wd_tensor *from = &entry->tensor;
-    if (from->dtype != to->dtype || from->ndim != to->ndim ||
+    const bool casts = from->dtype == WD_F32 && to->dtype == WD_BF16;
+    if ((from->dtype != to->dtype && !casts) || from->ndim != to->ndim ||
         memcmp(from->dim, to->dim, (size_t)to->ndim * sizeof *to->dim)) {
         char found[128], expected[128];
         return wd_fail(err, WD_MISMATCH,
@@ -410,6 +437,7 @@ static wd_status load_tensor(const wd_checkpoint *checkpoint, const char *name, 
                        wd_dtype_file_name(to->dtype),
                        wd_dims_text(expected, sizeof expected, to->dim, to->ndim));
     }
+    if (casts) return load_cast(to, from, queue, err);
     wd_queue_copy_and_wait(queue, to->data, from->data, wd_tensor_bytes(to));
     return WD_OK;
 }
@@ -427,12 +455,12 @@ static wd_status load_network(const wd_checkpoint *checkpoint, wd_params *params
 {
     for (int part = 0; part < PARTS; part++) {
         const wd_params_buffer buffer = parts[part].buffer;
-        if (!params->buffer[buffer]) continue;
+        if (!has_buffer(params, buffer)) continue;
         const bool lacks = !has_part(checkpoint, params, part);
         if (lacks && buffer == WD_PARAMS_SLOW) continue; /* they are zero, as at the start */
         const int from = lacks && buffer == WD_PARAMS_EMA ? 0 : part; /* an EMA starts as a copy */
         for (int64_t line = 0; line < params->table.count; line++) {
-            wd_tensor to = wd_params_tensor(params, wd_params_whole(params, buffer), line);
+            wd_tensor to = tensor_of(params, buffer, line);
             if (!wd_tensor_count(&to)) continue;
             char name[NAME_MAX_BYTES];
             tensor_name(name, params, from, line);
@@ -440,7 +468,7 @@ static wd_status load_network(const wd_checkpoint *checkpoint, wd_params *params
         }
         wd_params_take(params, buffer, queue);
     }
-    wd_params_show(params, WD_PARAMS_P, queue);
+    if (params->buffer[WD_PARAMS_P]) wd_params_show(params, WD_PARAMS_P, queue);
     return WD_OK;
 }
 

@@ -165,6 +165,41 @@ static int64_t count_of(const wd_checkpoint *c, const char *name)
     return wd_tensor_count(&e->tensor);
 }
 
+/* A network that has its weights only as passes take them. Checkpoints once had them in F32
+ * whatever the dtype of the student, from which the same weights come. */
+static void test_weights_as_computed(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_guard, 1);
+    wd_params p = open_params(&b, WD_BF16, 0),
+              had = open_params(&b, WD_BF16, WD_PARAMS_AS_COMPUTED);
+    fill_all(&b, &p, 1);
+    wd_params_copy_computed(&had, &p, WD_PARAMS_P, b.queue);
+    for (int older = 0; older < 2; older++) {
+        wd_checkpoint c;
+        const char *folder = new_folder();
+        wd_params q = open_params(&b, WD_BF16, WD_PARAMS_AS_COMPUTED);
+        write_step(&b, folder, older ? &p : &had, 3);
+        wd_test_ok(wd_checkpoint_open_latest(&c, folder, &err), &err);
+        wd_test_ok(wd_checkpoint_load(&c, ONLY(&q), b.queue, &err), &err);
+        wd_checkpoint_close(&c);
+        for (int64_t line = 0; line < p.table.count; line++) {
+            const wd_tensor x = wd_params_weight(&had, line), y = wd_params_weight(&q, line);
+            const int64_t floats = ((int64_t)wd_tensor_bytes(&x) + 3) / 4;
+            if (!floats) continue;
+            float *from = read_floats(&b, x.data, floats), *to = read_floats(&b, y.data, floats);
+            assert_memory_equal(from, to, wd_tensor_bytes(&x));
+            wd_free(from);
+            wd_free(to);
+        }
+        wd_params_close(&q);
+    }
+    wd_params_close(&had);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
 static void test_disagreement(void **state)
 {
     (void)state;
@@ -505,11 +540,11 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--write")) return write_until_killed(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_slow_moments_may_be_new),
-        cmocka_unit_test(test_disagreement),  cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_read_only),
-        cmocka_unit_test(test_kill),          cmocka_unit_test(test_allocation_fails),
-        cmocka_unit_test(test_hostile_state),
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_slow_moments_may_be_new),
+        cmocka_unit_test(test_disagreement),     cmocka_unit_test(test_weights_as_computed),
+        cmocka_unit_test(test_damage),           cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_read_only),        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_allocation_fails), cmocka_unit_test(test_hostile_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,8 +42,11 @@ wd_status wd_rollouts_open(wd_rollouts **out, const wd_rollouts_options *o, wd_q
     wd_status status;
     wd_rollouts *r;
     wd_device *device = wd_queue_device(home);
-    const wd_params_options params = {
-        .names = &names, .config = &o->student->config, .dtype = o->student->dtype, .ranks = 1};
+    const wd_params_options params = {.names = &names,
+                                      .config = &o->student->config,
+                                      .dtype = o->student->dtype,
+                                      .kinds = WD_PARAMS_AS_COMPUTED,
+                                      .ranks = 1};
     const wd_dit_shape shape = {.samples = o->batches.samples_max,
                                 .texts = o->batches.samples_max,
                                 .frames = 1,
@@ -84,14 +87,8 @@ void wd_rollouts_close(wd_rollouts *r)
 
 void wd_rollouts_take_snapshot(wd_rollouts *r, wd_queue *queue)
 {
-    const wd_params *student = r->options.student;
-    const wd_params_buffer buffer = r->options.buffer;
     wd_event_wait_on(queue, r->stepped);
-    wd_params_collect(student, buffer, queue);
-    wd_queue_copy(queue, r->snapshot.buffer[WD_PARAMS_P],
-                  student->buffer[wd_params_whole(student, buffer)],
-                  (size_t)student->count * sizeof(float));
-    wd_params_show(&r->snapshot, WD_PARAMS_P, queue);
+    wd_params_copy_computed(&r->snapshot, r->options.student, r->options.buffer, queue);
     wd_event_record(r->taken, queue);
     wd_event_wait_on(r->home, r->taken);
 }
