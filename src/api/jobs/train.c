@@ -25,6 +25,7 @@
 #include "api/setup/device_memory.h"
 #include "api/setup/dtypes.h"
 #include "api/setup/memory_report.h"
+#include "api/setup/rank_gpus.h"
 #include "api/setup/ranks.h"
 #include "core/host.h"
 #include "core/log.h"

@@ -10,6 +10,7 @@
 #include "api/plan/plan_verdict.h"
 #include "api/plan/suggestions.h"
 #include "api/setup/device_memory.h"
+#include "api/setup/rank_gpus.h"
 #include "api/setup/ranks.h"
 #include "api/setup/dtypes.h"
 #include "core/log.h"

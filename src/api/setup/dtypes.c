@@ -1,4 +1,4 @@
-/* See api/setup/dtypes.h. */
+/* The dtypes of models: see api/setup/dtypes.h. */
 #include "api/setup/dtypes.h"
 
 #include <string.h>

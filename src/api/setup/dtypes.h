@@ -1,6 +1,5 @@
-/* The dtypes of a run's teacher and student. Where the options leave them open, both compute in
- * bf16 on GPUs, real or simulated, and in fp32 where the processor is the only device. They never
- * depend on memory, so that a machine with more of it trains the same student. */
+/* The dtypes in which models compute where options leave them open: a run's teacher and student,
+ * and the models of other commands. */
 #ifndef WD_API_SETUP_DTYPES_H
 #define WD_API_SETUP_DTYPES_H
 
@@ -10,15 +9,19 @@
 #include "io/json/json.h"
 #include "model/files/pipeline.h"
 
-/* ---- the dtype of a command ----
- *
- * The dtype in which a command computes a model where --dtype does not say. */
+/* ---- of a command that has the option --dtype ---- */
 
 /* *out = `given` (the value of --dtype), or if that is NULL the dtype of the component's files: F32
  * where most of its weights are float32 and the processor computes, else BF16. GPUs, real or
  * simulated, compute in BF16 unless --dtype says float32. Reads headers only. */
 wd_status wd_compute_dtype(wd_dtype *out, const char *given, const wd_pipeline *pipeline,
                            wd_component component, const wd_device *device, wd_err *err);
+
+/* ---- of a run ----
+ *
+ * Where the options leave them open, teacher and student compute in bf16 on GPUs, real or
+ * simulated, and in fp32 where the processor is the only device. They never depend on memory, so
+ * that a machine with more of it trains the same student. */
 
 /* Notes the dtypes with which the run of a checkpoint was begun, whose JSON is `run`: a resumed run
  * has them where its options leave them open, whatever its devices. */

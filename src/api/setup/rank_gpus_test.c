@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "api/setup/ranks.h"
+#include "api/setup/rank_gpus.h"
 #include "core/clock.h"
 #include "harness/comm.h"
 #include "job/launch/rank_peers.h"

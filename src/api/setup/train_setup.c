@@ -22,7 +22,9 @@
 #include "train/output/checkpoint_list.h"
 #include "train/output/components.h"
 
-/* ---- prompts ---- */
+enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
+
+/* ---- prompts: first those of the training data, then those of the sample sheets ---- */
 
 enum { SAMPLES_DEFAULT = 8 };
 
@@ -52,7 +54,7 @@ static wd_status choose_samples(wd_train_setup *s, const char *const **list, wd_
 
 /* Reads the prompts into setup->prompt; the teacher must be open. A plan without --data_path
  * assumes the usual number of pictures per sheet; `prompt` has at least one text. */
-static wd_status train_prompts_read(wd_train_setup *s, wd_err *err)
+static wd_status read_prompts(wd_train_setup *s, wd_err *err)
 {
     const char *const *samples = NULL;
     const bool given = s->options.data_path;
@@ -69,10 +71,6 @@ static wd_status train_prompts_read(wd_train_setup *s, wd_err *err)
     if (!count) s->prompt[0] = "";
     return WD_OK;
 }
-
-/* ---- the setup ---- */
-
-enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
 
 /* ---- options without effect ---- */
 
@@ -381,7 +379,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     if (!s->comm || !s->comm->rank)
         WD_TRY(wd_output_open(&s->output, s->options.output_dir, &s->teacher, err));
     WD_TRY(open_student(s, err));
-    WD_TRY(train_prompts_read(s, err));
+    WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(wd_train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));
@@ -431,7 +429,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(open_teacher(s, preset, err));
     WD_TRY(check_other_parts(&s->teacher, err));
     WD_TRY(open_student(s, err));
-    WD_TRY(train_prompts_read(s, err));
+    WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(wd_train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));

@@ -14,10 +14,6 @@
 #include "train/output/output.h"
 #include "wandistiller.h"
 
-/* ---- prompts ----
- *
- * The prompts of a run: first those of the training data, then those of its sample sheets. */
-
 typedef struct wd_train_setup {
     wd_comm *comm;            /* borrowed; without a vtable the ranks exist only in the plan */
     size_t bytes_before;      /* memory of the process when the job began */

@@ -1,6 +1,7 @@
-/* The mean squared error of velocities: see train/network/loss.h. */
-#include "dev/ops.h"
+/* Losses: see train/network/loss.h. */
 #include "train/network/loss.h"
+
+#include "dev/ops.h"
 
 void wd_loss_velocity(float *loss, const wd_pass_outputs *outputs, const float *target,
                       const float *weight, float factor, wd_queue *queue)

@@ -1,6 +1,5 @@
 /* Losses: how far a network's outputs are from their targets, and the gradients of the outputs that
- * follow from it. A loss is a function between wd_pass_forward and wd_pass_backward, and has a file
- * of its own. */
+ * follow from it. A loss is a function between wd_pass_forward and wd_pass_backward. */
 #ifndef WD_TRAIN_NETWORK_LOSS_H
 #define WD_TRAIN_NETWORK_LOSS_H
 
