@@ -25,7 +25,7 @@ KINDS = {
     "l40s": ("48 GiB", "L40S, PCIe 4", "2TFLOP/s"),
     "a100": ("80 GiB", "A100 SXM, PCIe 4", "2TFLOP/s"),
     "h100": ("80 GiB", "H100 SXM, PCIe 5", "4TFLOP/s"),
-    "h200": ("141 GiB", "H200 SXM, PCIe 5", "4TFLOP/s"),
+    "h200": ("140 GiB", "H200 SXM, PCIe 5", "4TFLOP/s"),
 }
 CPU = "cpu@compute=4TFLOP/s"
 BF16 = "--teacher_dtype bfloat16 --mixed_precision bf16"  # the default on GPUs

@@ -104,22 +104,33 @@ static wd_status read_speed(double *out, part p, const unit *units, const char *
     return WD_OK;
 }
 
-/* "link=25GB/s,compute=20GFLOP/s,fp32=5GFLOP/s,cpu=3TFLOP/s,memory=80GB/s": `speeds` gets the first
- * three, the list the others. compute= also states the speed of fp32 where fp32= does not. */
+/* Whether it is "memory=22GiB", the size of a device, and not "memory=80GB/s". */
+static bool is_size(part name, part value)
+{
+    return is(name, "memory") && value.at && !memchr(value.at, '/', value.length);
+}
+
+/* "link=25GB/s,compute=20GFLOP/s,fp32=5GFLOP/s,cpu=3TFLOP/s,memory=80GB/s,memory=22GiB": `speeds`
+ * gets the first three and the size, the list the others. compute= also states the speed of fp32
+ * where fp32= does not. */
 static wd_status read_speeds(wd_device_spec *speeds, wd_device_list *list, part p, wd_err *err)
 {
     double *flops_per_s = speeds->flops_per_s;
     while (p.at) {
         part one = cut(&p, ','), value = one, name = cut(&value, '=');
+        if (is_size(name, value) && !speeds->bytes) {
+            WD_TRY(read_bytes(&speeds->bytes, value, err));
+            continue;
+        }
         double *to = is(name, "link")      ? &speeds->link_bytes_per_s
                      : is(name, "compute") ? &flops_per_s[WD_16_BIT]
                      : is(name, "fp32")    ? &flops_per_s[WD_32_BIT]
                      : is(name, "cpu")     ? &list->processor_flops_per_s
                      : is(name, "memory")  ? &list->memory_bytes_per_s
                                            : NULL;
-        if (!value.at || !to || *to > 0)
-            return EXPECTED(one, "link=25GB/s, compute=20GFLOP/s, fp32=5GFLOP/s, cpu=3TFLOP/s or "
-                                 "memory=80GB/s, each once");
+        if (!value.at || !to || *to > 0 || is_size(name, value))
+            return EXPECTED(one, "link=25GB/s, compute=20GFLOP/s, fp32=5GFLOP/s, cpu=3TFLOP/s, "
+                                 "memory=80GB/s or memory=22GiB, each once");
         if (to == &speeds->link_bytes_per_s || to == &list->memory_bytes_per_s)
             WD_TRY(read_speed(to, value, bytes_units,
                               "a speed such as 25GB/s behind link= and memory=", err));
@@ -152,26 +163,61 @@ typedef struct card {
     double gib, tflops[WD_PRECISIONS], link_gb_per_s;
 } card;
 
-/* NVIDIA's data sheets: memory; bf16 products of dense matrices, summed in fp32, and fp32 products
- * without TF32, in TFLOP/s; PCIe one way, 16 lanes of version 4 or 5, in GB/s. */
+/* NVIDIA's data sheets and whitepapers (GA102, Ada, RTX Blackwell): memory, of the last two what
+ * the driver shows; bf16 products of dense matrices, summed in fp32, and fp32 products without
+ * TF32, in TFLOP/s; PCIe one way, in GB/s: 16 lanes of version 4 or 5, of the 4060 Ti 8. Where a
+ * data sheet has only products of sparse matrices, half of them. */
 static const card cards[] = {
-    {"rtx3090", 24, {71, 35.6}, 31.5},    /* GA102 GPU Architecture whitepaper, appendix A */
-    {"rtx4090", 24, {165.2, 82.6}, 31.5}, /* Ada GPU Architecture whitepaper, table 2 */
-    {"a100", 80, {312, 19.5}, 31.5},      /* A100 80GB SXM */
-    {"l40s", 48, {362, 91.6}, 31.5},      /* L40S */
-    {"h100", 80, {989, 67}, 63},          /* H100 SXM */
-    {"h200", 141, {989, 67}, 63},         /* H200 SXM */
+    {"rtx3060", 12, {25.5, 12.7}, 31.5},
+    {"rtx3090", 24, {71, 35.6}, 31.5},
+    {"rtx4060ti16", 16, {44.1, 22.1}, 15.8},
+    {"rtx4070ti-super", 16, {88.2, 44.1}, 31.5},
+    {"rtx4080", 16, {97.5, 48.7}, 31.5},
+    {"rtx4090", 24, {165.2, 82.6}, 31.5},
+    {"rtx5070ti", 16, {87.9, 43.9}, 63},
+    {"rtx5080", 16, {112.6, 56.3}, 63},
+    {"rtx5090", 32, {209.5, 104.8}, 63},
+    {"a4000", 16, {76.7, 19.2}, 31.5},     /* RTX A4000 */
+    {"a5000", 24, {111.1, 27.8}, 31.5},    /* RTX A5000 */
+    {"a6000", 48, {154.8, 38.7}, 31.5},    /* RTX A6000 */
+    {"6000-ada", 48, {364.2, 91.1}, 31.5}, /* RTX 6000 Ada Generation */
+    {"pro6000", 96, {503.8, 126}, 63},     /* RTX PRO 6000 Blackwell */
+    {"a10", 24, {125, 31.2}, 31.5},
+    {"a30", 24, {165, 10.3}, 31.5},
+    {"l4", 24, {121, 30.3}, 31.5},
+    {"l40s", 48, {362, 91.6}, 31.5},
+    {"a100-40", 40, {312, 19.5}, 31.5}, /* A100 40GB SXM */
+    {"a100", 80, {312, 19.5}, 31.5},    /* A100 80GB SXM */
+    {"h100", 80, {989, 67}, 63},        /* H100 SXM */
+    {"h200", 140, {989, 67}, 63},       /* H200 SXM */
+    {"b200", 179, {2250, 75}, 63},      /* HGX B200 */
 };
-#define CARDS "rtx3090, rtx4090, a100, l40s, h100 and h200"
+#define CARDS                                                                                      \
+    "rtx3060, rtx3090, rtx4060ti16, rtx4070ti-super, rtx4080, rtx4090, rtx5070ti, rtx5080, "       \
+    "rtx5090, a4000, a5000, a6000, 6000-ada, pro6000, a10, a30, l4, l40s, a100-40, a100, h100, "   \
+    "h200 and b200"
 
 /* The share of these figures that programs reach over minutes. */
 static const double PRODUCTS_SHARE = 0.5, LINK_SHARE = 0.8;
+
+/* Whether `p` is the card's name; the rtx of a name may be left out or be given, so that 4090 and
+ * rtx4090, a6000 and rtxa6000 are the same. */
+static bool is_card(part p, const char *name)
+{
+    static const char rtx[] = "rtx";
+    const size_t length = sizeof rtx - 1;
+    if (p.length > length && !memcmp(p.at, rtx, length)) {
+        p.at += length;
+        p.length -= length;
+    }
+    return is(p, strncmp(name, rtx, length) ? name : name + length);
+}
 
 static bool find_card(wd_device_spec *out, part p)
 {
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
         const card *c = &cards[i];
-        if (!is(p, c->name)) continue;
+        if (!is_card(p, c->name)) continue;
         out->bytes = (size_t)(c->gib * 1024 * 1024 * 1024);
         for (int k = 0; k < WD_PRECISIONS; k++)
             out->flops_per_s[k] = PRODUCTS_SHARE * c->tflops[k] * 1e12;
@@ -255,11 +301,12 @@ static wd_status take_all_gpus(wd_device_list *list, part p, int gpus, wd_err *e
     return WD_OK;
 }
 
-/* Sets the speeds of all devices of the list. */
+/* Sets the speeds of all devices of the list, and their memory. */
 static void set_speeds(wd_device_list *list, const wd_device_spec *all)
 {
     for (int i = 0; i < list->count; i++) {
         wd_device_spec *d = &list->device[i];
+        if (all->bytes) d->bytes = all->bytes;
         if (all->link_bytes_per_s > 0) d->link_bytes_per_s = all->link_bytes_per_s;
         for (int k = 0; k < WD_PRECISIONS; k++)
             if (all->flops_per_s[k] > 0) d->flops_per_s[k] = all->flops_per_s[k];
@@ -273,9 +320,11 @@ static wd_status read_cuda(wd_device_list *list, part text, part numbers, wd_err
     int gpus;
     part speeds = text, plain = cut(&speeds, '@');
     wd_device_spec all = {0};
+    if (speeds.at) WD_TRY(read_speeds(&all, list, speeds, err));
+    if (all.bytes)
+        return EXPECTED(speeds, "speeds alone, since a GPU's memory is as large as it is");
     const wd_status status = wd_cuda_count(&gpus, err);
     if (status != WD_OK) return wd_fail_in(err, "--devices %.*s", (int)text.length, text.at);
-    if (speeds.at) WD_TRY(read_speeds(&all, list, speeds, err));
     if (!numbers.at) WD_TRY(take_all_gpus(list, plain, gpus, err));
     part groups = numbers.at ? cut(&numbers, '@') : numbers;
     while (groups.at) {

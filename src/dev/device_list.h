@@ -6,9 +6,10 @@
  *     cuda                       all GPUs that the driver shows
  *     sim:4x24GiB                four simulated devices of 24 GiB each
  *     sim:2x24GiB,48GiB          two of 24 GiB and one of 48
- *     sim:4xrtx4090, sim:h100    simulated cards: their memory, and the speeds that they reach
- *     sim:4x24GiB@link=25GB/s,compute=20GFLOP/s    the same speeds for all of the list
- *     sim:4x24GiB@link=25GB/s,compute=80TFLOP/s,fp32=20TFLOP/s    fp32 has a speed of its own
+ *     sim:4xrtx4090, sim:h100    simulated cards: their memory, and the speeds that they reach;
+ * also sim:4090, sim:a6000, ...: a name that is none lists them sim:4090@memory=22GiB      a card
+ * of which so much is free sim:4x24GiB@link=25GB/s,compute=20GFLOP/s    the same speeds for all of
+ * the list sim:4x24GiB@link=25GB/s,compute=80TFLOP/s,fp32=20TFLOP/s    fp32 has a speed of its own
  *     cpu@compute=3TFLOP/s, sim:4x24GiB@cpu=3TFLOP/s    what plans take the processor to do
  *     sim:4x24GiB@memory=80GB/s                         and copies between the ranks of a host
  *     cuda:0@link=25GB/s,compute=400TFLOP/s             speeds of GPUs that are not to be measured

@@ -99,6 +99,33 @@ static void cards(void **state)
     assert_true(fabs(list.device[0].link_bytes_per_s - 50.4e9) < 1e3);
 }
 
+/* Cards have the names that people give them, with the rtx or without; their memory may be stated.
+ */
+static void names_of_cards(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double gib, bf16;
+    } cards[] = {{"sim:3060", 12, 12.75e12},        {"sim:4090", 24, 82.6e12},
+                 {"sim:rtx4090", 24, 82.6e12},      {"sim:4060ti16", 16, 22.05e12},
+                 {"sim:4070ti-super", 16, 44.1e12}, {"sim:rtx5090", 32, 104.75e12},
+                 {"sim:rtxa6000", 48, 77.4e12},     {"sim:6000-ada", 48, 182.1e12},
+                 {"sim:rtxpro6000", 96, 251.9e12},  {"sim:l4", 24, 60.5e12},
+                 {"sim:a100-40", 40, 156e12},       {"sim:b200", 179, 1125e12}};
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        const wd_device_list list = parse(cards[i].text);
+        assert_int_equal(list.count, 1);
+        assert_true(list.device[0].bytes == (size_t)(cards[i].gib * (1 << 30)));
+        assert_true(fabs(list.device[0].flops_per_s[WD_16_BIT] / cards[i].bf16 - 1) < 1e-6);
+        assert_true(list.device[0].link_bytes_per_s > 12e9);
+    }
+    const wd_device_list list = parse("sim:2x4090,3060@memory=11.5GiB,memory=80GB/s");
+    assert_int_equal(list.count, 3);
+    for (int i = 0; i < 3; i++) assert_true(list.device[i].bytes == (size_t)23 << 29);
+    assert_true(fabs(list.memory_bytes_per_s - 80e9) < 1e3);
+}
+
 /* compute= is the speed of every product, but of those in fp32 where fp32= states theirs. */
 static void rates_of_fp32(void **state)
 {
@@ -193,9 +220,14 @@ static void errors_name_the_part(void **state)
         {"cpu@compute=1GFLOP/s,compute=2GFLOP/s", "found \"1GFLOP/s,compute=2GFLOP/s\""},
         {"sim:1GiB@cpu=1GFLOP/s,cpu=1GFLOP/s", "each once, found \"cpu=1GFLOP/s\""},
         {"sim:1GiB@memory=1GB/s,memory=1GB/s", "each once, found \"memory=1GB/s\""},
+        {"sim:4090@memory=1GiB,memory=2GiB", "each once, found \"memory=2GiB\""},
+        {"sim:4090@memory=1Gib", "expected a size such as 24GiB, 500MB or 4096B, found \"1Gib\""},
+        {"cuda:0@memory=22GiB", "expected speeds alone"},
+        {"sim:rtxrtx4090", "found \"rtxrtx4090\""},
+        {"sim:rtx", "found \"rtx\""},
         {"sim:1GiB@memory=1GFLOP/s", "found \"1GFLOP/s\""},
         {"sim", "found \"sim\""},
-        {"sim:", "expected a size such as 24GiB, 500MB or 4096B, or a card (rtx3090, "},
+        {"sim:", "expected a size such as 24GiB, 500MB or 4096B, or a card (rtx3060, "},
         {"sim:rtx4091", "found \"rtx4091\""},
         {"sim:2xh10", "found \"h10\""},
         {"sim:4", "found \"4\""},
@@ -217,10 +249,10 @@ static void errors_name_the_part(void **state)
         {"sim:4ax24GiB", "found \"4ax24GiB\""},
         {"sim:x24GiB", "found \"x24GiB\""},
         {"sim:40x1GiB,25x1GiB", "expected at most 64 devices in all, found \"25x1GiB\""},
-        {"sim:1GiB,", "and h200), found \"\""},
+        {"sim:1GiB,", "h200 and b200), found \"\""},
         {"sim:1GiB@",
-         "expected link=25GB/s, compute=20GFLOP/s, fp32=5GFLOP/s, cpu=3TFLOP/s or memory=80GB/s, "
-         "each once, "
+         "expected link=25GB/s, compute=20GFLOP/s, fp32=5GFLOP/s, cpu=3TFLOP/s, memory=80GB/s or "
+         "memory=22GiB, each once, "
          "found \"\""},
         {"sim:1GiB@link", "found \"link\""},
         {"sim:1GiB@speed=1GB/s", "found \"speed=1GB/s\""},
@@ -275,6 +307,7 @@ int main(void)
         cmocka_unit_test(processor),
         cmocka_unit_test(simulated_devices),
         cmocka_unit_test(cards),
+        cmocka_unit_test(names_of_cards),
         cmocka_unit_test(rates_of_fp32),
         cmocka_unit_test(plans_need_speeds),
         cmocka_unit_test(auto_tells_a_gpu_that_it_cannot_use),
