@@ -56,21 +56,68 @@ static void follow(const char *gib, const char *warning)
 static void what_is_much_faster_is_named(void **state)
 {
     (void)state;
-    plan_with("22", none);
+    plan_with("19", none);
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "* cpu "));
-    follow("22", "cpu is the fastest strategy that fits, and takes ");
+    follow("19", "cpu is the fastest strategy that fits, and takes ");
+}
+
+/* Plans students of so many blocks, of batch 1, for a device of 24 GiB with these options. */
+static void plan_deep(const char *blocks, const char *const *options)
+{
+    wd_err err;
+    char config[64];
+    const char *arguments[24] = {"plan",
+                                 "--teacher_preset",
+                                 "wan2.2-a14b",
+                                 "--student_config",
+                                 wd_test_path("student.json"),
+                                 "--height",
+                                 "512",
+                                 "--width",
+                                 "512",
+                                 "--batch_size",
+                                 "1",
+                                 "--student_steps",
+                                 "4",
+                                 "--gradient_checkpointing",
+                                 "--host_memory",
+                                 "64GiB",
+                                 "--devices",
+                                 "sim:24GiB@link=25GB/s,compute=150TFLOP/s,cpu=2TFLOP/s"};
+    int n = 18;
+    snprintf(config, sizeof config, "{\"hidden_size\": 1536, \"depth\": %s}", blocks);
+    wd_test_ok(wd_file_write(arguments[4], config, strlen(config), &err), &err);
+    while (*options) arguments[n++] = *options++;
+    wd_program_run_(&program, arguments);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "* cpu "));
+}
+
+/* Where only changes help that make a worse student, and where none does. */
+static void what_it_costs_is_said(void **state)
+{
+    (void)state;
+    static const char *const small[] = {"--target_replay", "1024", "--on_policy_share", "0", NULL};
+    plan_deep("30", none);
+    assert_non_null(strstr(program.err,
+                           " Add --target_replay 1024 --on_policy_share 0, which makes "
+                           "a worse student: the run then takes "));
+    plan_deep("34", small);
+    assert_non_null(strstr(program.err, "; offload would take "));
+    assert_non_null(strstr(program.err, " s, but sim:0 lacks "));
+    assert_null(strstr(program.err, "Add --"));
 }
 
 static void nothing_is_said_without_need(void **state)
 {
     (void)state;
     static const char *const asked[] = {"--teacher_device_strategy", "cpu", NULL};
-    plan_with("24", none);
+    plan_with("20", none);
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "* offload "));
     assert_null(strstr(program.err, "fastest strategy that fits"));
-    plan_with("22", asked);
+    plan_with("19", asked);
     wd_program_succeeded(&program);
     assert_null(strstr(program.err, "fastest strategy that fits"));
 }
@@ -79,6 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_much_faster_is_named),
+        cmocka_unit_test(what_it_costs_is_said),
         cmocka_unit_test(nothing_is_said_without_need),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

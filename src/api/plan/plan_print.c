@@ -130,18 +130,26 @@ static int limit_columns(const wd_plan_table *t)
     return has_ranks(t) ? LIMIT_OF_RANKS : LIMIT;
 }
 
-static const char *fits_text(char out[64], const wd_plan_table *t, const wd_strategy_plan *s)
+const char *wd_plan_missing_text(char out[WD_PLAN_MISSING_TEXT], const wd_devices *d,
+                                 const wd_strategy_plan *s)
 {
     char bytes[CELL];
-    const wd_devices *d = t->plan->devices;
-    if (s->fits) return "yes";
     int worst = WD_PLAN_HOST;
     size_t most = s->host_missing;
     for (int i = 0; i < s->bytes.devices; i++)
         if (s->missing[i] > most) most = s->missing[i], worst = i;
     const int own = worst == WD_PLAN_HOST ? 0 : wd_placed_local(&s->placement, worst);
-    snprintf(out, 64, "no, %s lacks %s", worst == WD_PLAN_HOST ? "host" : d->name[own],
+    snprintf(out, WD_PLAN_MISSING_TEXT, "%s lacks %s",
+             worst == WD_PLAN_HOST ? "host" : d->name[own],
              wd_bytes_text(bytes, sizeof bytes, most));
+    return out;
+}
+
+static const char *fits_text(char out[64], const wd_plan_table *t, const wd_strategy_plan *s)
+{
+    char missing[WD_PLAN_MISSING_TEXT];
+    if (s->fits) return "yes";
+    snprintf(out, 64, "no, %s", wd_plan_missing_text(missing, t->plan->devices, s));
     return out;
 }
 

@@ -9,6 +9,7 @@
 #include "api/options/job_command.h"
 #include "api/options/teacher_choice.h"
 #include "api/plan/encoding_plan.h"
+#include "api/plan/plan_print.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/text.h"
@@ -181,8 +182,9 @@ static int say_ways(ways *w)
     const int said = w->count < SUGGESTIONS_MAX ? w->count : SUGGESTIONS_MAX;
     for (int i = 0; i < w->count; i++) {
         if (i < said) {
-            wd_log(WD_LOG_ERROR, "  # %.3g s per step, window %" PRId64, w->way[i].step_seconds,
-                   w->way[i].window);
+            wd_log(WD_LOG_ERROR, "  # %.3g s per step, window %" PRId64 "%s",
+                   w->way[i].step_seconds, w->way[i].window,
+                   w->way[i].worse ? ", a worse student" : "");
             wd_log(WD_LOG_ERROR, "  %s", w->way[i].command);
         }
         wd_free(w->way[i].command);
@@ -366,26 +368,39 @@ static bool may_choose(const wd_train_plan *plan)
     return plan->asked == WD_STRATEGY_auto && !plan->map.given;
 }
 
-/* Whether auto has chosen a strategy, and another one would take half the time or less, but lacks
- * memory. */
-static bool is_slow(const wd_train_plan *plan)
+/* The most that one place lacks. */
+static size_t most_missing(const wd_strategy_plan *s)
 {
-    const wd_strategy_plan *all;
-    if (!may_choose(plan) || !plan->chosen.fits) return false;
-    if (wd_planner_all(&all, plan->planner, NULL) != WD_OK) return false;
-    for (int i = 0; i < WD_STRATEGY_auto; i++)
-        if (!all[i].objection && !all[i].fits &&
-            is_much_faster(all[i].step_seconds, plan->chosen.step_seconds))
-            return true;
-    return false;
+    size_t most = s->host_missing;
+    for (int i = 0; i < s->bytes.devices; i++)
+        if (s->missing[i] > most) most = s->missing[i];
+    return most;
 }
 
-/* Whether a run may have these changes: its student is no worse, and a run that is resumed keeps
- * its arithmetic. */
+/* Where auto has chosen a strategy, and others would take half the time or less, but lack memory:
+ * the one of those that lacks least. Else NULL. */
+static const wd_strategy_plan *find_nearly_fitting(const wd_train_plan *plan)
+{
+    const wd_strategy_plan *all, *found = NULL;
+    if (!may_choose(plan) || !plan->chosen.fits) return NULL;
+    if (wd_planner_all(&all, plan->planner, NULL) != WD_OK) return NULL;
+    for (int i = 0; i < WD_STRATEGY_auto; i++)
+        if (!all[i].objection && !all[i].fits &&
+            is_much_faster(all[i].step_seconds, plan->chosen.step_seconds) &&
+            (!found || most_missing(&all[i]) < most_missing(found)))
+            found = &all[i];
+    return found;
+}
+
+/* Whether a run may have these changes: one that is resumed keeps its arithmetic. */
 static bool is_allowed(const memory_change *c, const wd_train_setup *setup)
 {
-    if (c->small_replay || c->off_policy) return false;
     return !*setup->resume || !(c->bf16_teacher || c->bf16_student);
+}
+
+static bool makes_worse_student(const memory_change *c)
+{
+    return c->small_replay || c->off_policy;
 }
 
 /* Plans the run with a set of changes. False: the changes have no effect, or the run does not
@@ -406,6 +421,9 @@ static void write_options(char out[TEXT_BYTES], const memory_change *c, const wd
     if (c->bf16_teacher) n = wd_append_text(out, TEXT_BYTES, n, " --teacher_dtype bfloat16");
     if (c->bf16_student) n = wd_append_text(out, TEXT_BYTES, n, " --mixed_precision bf16");
     if (c->checkpointing) n = wd_append_text(out, TEXT_BYTES, n, " --gradient_checkpointing");
+    if (c->small_replay)
+        n = wd_append_text(out, TEXT_BYTES, n, " --target_replay %" PRId64, o->target_replay);
+    if (c->off_policy) n = wd_append_text(out, TEXT_BYTES, n, " --on_policy_share 0");
     if (c->halvings)
         wd_append_text(out, TEXT_BYTES, n,
                        " --batch_size %" PRId64 " --gradient_accumulation_steps %" PRId64,
@@ -429,37 +447,68 @@ static void warn_of_slow_choice(const wd_train_plan *plan)
 
 void wd_advice_of_run(const wd_train_plan *plan)
 {
+    char missing[WD_PLAN_MISSING_TEXT];
+    const wd_strategy_plan *nearly = find_nearly_fitting(plan);
     if (wd_log_rank()) return;
     warn_of_slow_choice(plan);
-    if (is_slow(plan))
-        wd_log(WD_LOG_WARNING, "another strategy would take half the time or less, but lacks "
-                               "memory: `wandistiller plan` with the same options says what helps");
+    if (nearly)
+        wd_log(WD_LOG_WARNING,
+               "%s takes %.3g s per step; %s would take %.3g s, but %s: `wandistiller plan` with "
+               "the same options says what helps",
+               wd_strategy_name(plan->chosen.strategy), plan->chosen.step_seconds,
+               wd_strategy_name(nearly->strategy), nearly->step_seconds,
+               wd_plan_missing_text(missing, plan->devices, nearly));
+}
+
+/* Options with which a run is much faster. */
+typedef struct advice {
+    char options[TEXT_BYTES]; /* "": none was found */
+    wd_strategy strategy;
+    double seconds;
+    bool worse; /* the student is */
+} advice;
+
+/* The fastest run with changes that make no worse student; if none is much faster, with others. */
+static advice find_advice(const wd_train_plan *plan, const wd_train_setup *setup)
+{
+    memory_change change;
+    wd_train_variant *run;
+    advice best = {.seconds = plan->chosen.step_seconds};
+    if (wd_alloc((void **)&run, 1, sizeof *run, "a plan", NULL) != WD_OK) return best;
+    for (int n = 1; change_at(&change, n); n++) {
+        const wd_strategy_plan *found = &run->plan.chosen;
+        if (makes_worse_student(&change) && *best.options && !best.worse) break;
+        if (!is_allowed(&change, setup) || !plan_changed(run, &change, plan, setup)) continue;
+        if (!is_much_faster(found->step_seconds, best.seconds)) continue;
+        best.seconds = found->step_seconds;
+        best.strategy = found->strategy;
+        best.worse = makes_worse_student(&change);
+        write_options(best.options, &change, &run->setup.options);
+    }
+    wd_free(run);
+    return best;
 }
 
 void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    const wd_strategy_plan *now = &plan->chosen;
-    double seconds = now->step_seconds;
-    wd_strategy strategy = now->strategy;
-    memory_change change;
-    wd_train_variant *run;
-    char options[TEXT_BYTES] = "";
+    char missing[WD_PLAN_MISSING_TEXT];
+    const wd_strategy_plan *now = &plan->chosen, *nearly = find_nearly_fitting(plan);
     warn_of_slow_choice(plan);
-    if (!is_slow(plan)) return;
-    if (wd_alloc((void **)&run, 1, sizeof *run, "a plan", NULL) != WD_OK) return;
-    for (int n = 1; change_at(&change, n); n++) {
-        const wd_strategy_plan *found = &run->plan.chosen;
-        if (!is_allowed(&change, setup) || !plan_changed(run, &change, plan, setup)) continue;
-        if (!is_much_faster(found->step_seconds, seconds)) continue;
-        seconds = found->step_seconds;
-        strategy = found->strategy;
-        write_options(options, &change, &run->setup.options);
-    }
-    wd_free(run);
-    if (!*options) return;
-    wd_log(WD_LOG_WARNING,
-           "%s is the fastest strategy that fits, and takes %.3g s per step. Add%s: the run then "
-           "takes %.3g s per step, with %s",
-           wd_strategy_name(now->strategy), now->step_seconds, options, seconds,
-           wd_strategy_name(strategy));
+    if (!nearly) return;
+    const advice best = find_advice(plan, setup);
+    if (*best.options)
+        wd_log(WD_LOG_WARNING,
+               "%s is the fastest strategy that fits, and takes %.3g s per step. Add%s%s: the run "
+               "then takes %.3g s per step, with %s",
+               wd_strategy_name(now->strategy), now->step_seconds, best.options,
+               best.worse ? ", which makes a worse student" : "", best.seconds,
+               wd_strategy_name(best.strategy));
+    else
+        wd_log(WD_LOG_WARNING,
+               "%s is the fastest strategy that fits, and takes %.3g s per step; %s would take "
+               "%.3g s, but %s. A smaller student (--student_config), smaller pictures (--height, "
+               "--width) or fewer --trajectories make room",
+               wd_strategy_name(now->strategy), now->step_seconds,
+               wd_strategy_name(nearly->strategy), nearly->step_seconds,
+               wd_plan_missing_text(missing, plan->devices, nearly));
 }

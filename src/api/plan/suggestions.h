@@ -35,8 +35,9 @@ void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setu
 void wd_advice_of_run(const wd_train_plan *plan);
 
 /* For `plan`: warns as wd_advice_of_run does. Where memory is what is missing, it plans the run
- * with options that need less memory and make no worse student, and names those with which the run
- * is fastest: half the time or less. The plans leave memory behind: not for a run. */
+ * with options that need less memory, and names those with which the run is fastest, half the time
+ * or less: first options that make no worse student, then others. Where none helps it says what the
+ * faster strategy lacks. The plans leave memory behind: not for a run. */
 void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup);
 
 #endif
