@@ -11,14 +11,14 @@ set(WD_ASAN_TESTS
     dev/cuda/api dev/cuda/cuda dev/cuda/launch dev/cuda/peers tests/standin/blocks
     job/comm/dry job/comm/ring job/comm/shared job/comm/threads job/launch/launch
     teacher/plan/strategy teacher/plan/teacher_size teacher/plan/timeline teacher/plan/traffic
-    teacher/run/residency_buffers teacher/run/residency_part teacher/run/residency_shared_reader
+    teacher/run/residency_buffers teacher/run/residency_part teacher/run/residency_part_disk
     teacher/run/stage_order
     train/loop/metrics train/loop/tensorboard train/targets/trajectory)
 # Threads: ranks, devices with threads of their own, and what reads while others compute.
 set(WD_TSAN_TESTS
     core/core core/stop io/file/file_reader dev/device dev/sim/sim dev/cuda/cuda dev/cuda/peers
     job/comm/dry job/comm/reduce job/comm/ring job/comm/shared job/comm/threads job/watch/watch
-    teacher/run/residency_buffers teacher/run/residency_shared_reader teacher/run/stage_order)
+    teacher/run/residency_buffers teacher/run/residency_part_disk teacher/run/stage_order)
 
 set(WD_SANITIZED_TESTS)
 if(WD_SANITIZE MATCHES address)

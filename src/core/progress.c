@@ -10,7 +10,7 @@
 #include "core/host.h"
 #include "core/log.h"
 
-/* Bounds of the seconds between two lines in the log, which are a sixtieth of the part's time so
+/* Bounds of the seconds between two lines in the log, which are a sixtieth of the task's time so
  * far. */
 static const double line_s_min = 1, line_s_max = 60;
 
@@ -106,12 +106,12 @@ const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *p, 
     return out;
 }
 
-/* ---- a part ---- */
+/* ---- a task ---- */
 
 wd_progress_task wd_progress_begin(const char *what, const char *unit, int64_t done, int64_t total)
 {
     const double now = wd_clock_s();
-    const wd_progress_task part = {.now = {.what = what,
+    const wd_progress_task task = {.now = {.what = what,
                                            .unit = unit,
                                            .done = done,
                                            .total = total,
@@ -121,35 +121,35 @@ wd_progress_task wd_progress_begin(const char *what, const char *unit, int64_t d
                                    .first = done,
                                    .begun = now,
                                    .said = now};
-    if (!wd_log_rank()) tell(&part.now);
-    return part;
+    if (!wd_log_rank()) tell(&task.now);
+    return task;
 }
 
-static double seconds_left(const wd_progress_task *part)
+static double seconds_left(const wd_progress_task *task)
 {
-    const wd_progress *p = &part->now;
+    const wd_progress *p = &task->now;
     const double by_count = p->total > 0 ? (double)(p->total - p->done) / p->rate : NAN;
-    const double by_time = part->seconds_max > 0 ? part->seconds_max - p->seconds : NAN;
+    const double by_time = task->seconds_max > 0 ? task->seconds_max - p->seconds : NAN;
     return fmin(by_count, by_time); /* fmin of a number and NaN is the number */
 }
 
-static bool line_is_due(const wd_progress_task *part)
+static bool line_is_due(const wd_progress_task *task)
 {
-    const double since = part->begun + part->now.seconds - part->said;
-    return since >= fmin(fmax(part->now.seconds / 60, line_s_min), line_s_max);
+    const double since = task->begun + task->now.seconds - task->said;
+    return since >= fmin(fmax(task->now.seconds / 60, line_s_min), line_s_max);
 }
 
-void wd_progress_at(wd_progress_task *part, int64_t done)
+void wd_progress_at(wd_progress_task *task, int64_t done)
 {
     char line[256];
-    wd_progress *p = &part->now;
+    wd_progress *p = &task->now;
     if (!p->what || wd_log_rank()) return;
     p->done = done;
-    p->seconds = wd_clock_s() - part->begun;
-    if (done > part->first && p->seconds > 0) p->rate = (double)(done - part->first) / p->seconds;
-    p->seconds_left = seconds_left(part);
-    if (tell(p) || !line_is_due(part)) return;
-    part->said = part->begun + p->seconds;
-    const size_t memory = part->sharers ? wd_host_memory_part(part->sharers) : 0;
+    p->seconds = wd_clock_s() - task->begun;
+    if (done > task->first && p->seconds > 0) p->rate = (double)(done - task->first) / p->seconds;
+    p->seconds_left = seconds_left(task);
+    if (tell(p) || !line_is_due(task)) return;
+    task->said = task->begun + p->seconds;
+    const size_t memory = task->sharers ? wd_host_memory_part(task->sharers) : 0;
     wd_log(WD_LOG_INFO, "%s", wd_progress_text(line, sizeof line, p, memory));
 }

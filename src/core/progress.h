@@ -1,10 +1,10 @@
 /* Progress of a job, reported to the function of wd_progress_to (wandistiller_status.h) or to the
  * log. A job consists of parts that follow one another:
  *
- *   wd_progress_task part = wd_progress_begin("encoding prompts", "prompt", 0, count);
+ *   wd_progress_task task = wd_progress_begin("encoding prompts", "prompt", 0, count);
  *   for (...) {
  *       ...
- *       wd_progress_at(&part, i + 1);
+ *       wd_progress_at(&task, i + 1);
  *   }
  */
 #ifndef WD_CORE_PROGRESS_H
@@ -14,19 +14,19 @@
 
 typedef struct wd_progress_task {
     wd_progress now;    /* the latest report */
-    int64_t first;      /* `done` when the part began */
+    int64_t first;      /* `done` when the task began */
     double begun, said; /* clock seconds of its beginning, and of its last line in the log */
-    double seconds_max; /* the part ends after this time at the latest; 0: no limit */
+    double seconds_max; /* the task ends after this time at the latest; 0: no limit */
     int sharers;        /* lines show host memory, shared pages divided by this; 0: no memory */
 } wd_progress_task;
 
-/* Reports that a part begins. `what` and `unit` (singular) are borrowed until the part ends. `done`
+/* Reports that a task begins. `what` and `unit` (singular) are borrowed until the task ends. `done`
  * is more than 0 if earlier work counts; total 0: not known. */
 wd_progress_task wd_progress_begin(const char *what, const char *unit, int64_t done, int64_t total);
 
-/* Reports that `done` units are done. Of several ranks only rank 0 reports. A zeroed part, as in a
+/* Reports that `done` units are done. Of several ranks only rank 0 reports. A zeroed task, as in a
  * dry run, reports nothing. */
-void wd_progress_at(wd_progress_task *part, int64_t done);
+void wd_progress_at(wd_progress_task *task, int64_t done);
 
 /* "training: step  120/2000  loss 0.0312  8.4 steps/s  ETA 3:44  memory 412 MB" into `out`;
  * memory_bytes 0: without the memory. Returns `out`. */

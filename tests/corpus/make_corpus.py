@@ -343,6 +343,10 @@ def folders():
     state = {"format": "wandistiller checkpoint 1", "step": 2, "run": {"seed": 3}}
     put("train/output/checkpoint", "whole", files(
         a=dumps(state), b=safetensors({"p.x": ("F32", [2], bytes(8))})))
+    put("train/output/checkpoint", "snapshot", files(
+        a=dumps(state), b=safetensors({"snapshot.p.patch_embedding.weight": (
+            "F32", [2, 1, 1, 1, 1], bytes(8)), "snapshot.p.patch_embedding.bias": (
+            "F32", [2], bytes(8))}, pad=1)))
     put("train/output/checkpoint", "sums", files(a=dumps(state), b=safetensors({}),
                                             c="0" * 32 + "  state.safetensors\n"))
     put("train/output/checkpoint", "earlier", files(d=dumps(state)))

@@ -87,16 +87,16 @@ static inline wd_cluster cluster_of(const wd_devices *devices, int ranks)
 
 /* ---- a rank's stepper ---- */
 
-typedef struct rank_machine {
+typedef struct rank_stepper {
     wd_devices devices; /* opened by the test */
     wd_memory_plan plan;
     wd_residency *residency;
     wd_stepper *stepper;
-} rank_machine;
+} rank_stepper;
 
 /* Plans a stepper on r->devices and opens it, its student begun. `placement` is borrowed until it
  * is closed. */
-static inline void open_machine(rank_machine *r, const wd_stepper_options *o,
+static inline void open_stepper(rank_stepper *r, const wd_stepper_options *o,
                                 const wd_placement *placement)
 {
     const wd_devices *d = &r->devices;
@@ -111,7 +111,7 @@ static inline void open_machine(rank_machine *r, const wd_stepper_options *o,
 }
 
 /* Pools have peaked where the plan says. */
-static inline void check_peaks(const rank_machine *r)
+static inline void check_peaks(const rank_stepper *r)
 {
     for (int i = 0; i < r->devices.count; i++)
         if (i != r->devices.processor)
@@ -120,7 +120,7 @@ static inline void check_peaks(const rank_machine *r)
 }
 
 /* Of all its devices, so far. */
-static inline int64_t device_allocations(const rank_machine *r)
+static inline int64_t device_allocations(const rank_stepper *r)
 {
     int64_t n = 0;
     for (int i = 0; i < r->devices.count; i++) n += wd_device_alloc_count(r->devices.device[i]);
@@ -139,7 +139,7 @@ static inline void close_devices(wd_devices *d)
     wd_devices_close(d);
 }
 
-static inline void close_machine(rank_machine *r)
+static inline void close_stepper(rank_stepper *r)
 {
     wd_stepper_close(r->stepper);
     wd_residency_close(r->residency);

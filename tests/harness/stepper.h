@@ -23,7 +23,7 @@ static inline void text_of(void *context, void *out, int64_t prompt, wd_dtype dt
             ((uint16_t *)out)[i] = wd_f32_to_bf16(rows[i]);
 }
 
-static inline wd_stepper_options small_machine(const wd_pipeline *teacher)
+static inline wd_stepper_options small_stepper(const wd_pipeline *teacher)
 {
     wd_stepper_options o = {
         .recipe = &wd_recipe_velocity,

@@ -26,7 +26,7 @@ static inline bool has_checkpoint(const char *run, int64_t step)
 /* A run of STEPS steps. */
 static inline wd_trainer_options small_run(void)
 {
-    return (wd_trainer_options){.stepper = small_machine(&teacher),
+    return (wd_trainer_options){.stepper = small_stepper(&teacher),
                                 .steps = STEPS,
                                 .teacher_key = "small",
                                 .text_encoder_key = "short",

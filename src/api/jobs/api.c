@@ -1,7 +1,7 @@
 /* Folder api/jobs. The public functions: train, sample, eval, convert, inspect, forward, bench.
  *
- * A job has a file of its name. This file has the jobs that need none, inspect and bench, and what
- * belongs to no job. */
+ * Most jobs have a file of their name. This file has the short ones, inspect and bench, and the
+ * functions that belong to no job. */
 #include "api/options/config.h"
 #include "api/options/option_paths.h"
 #include "api/setup/run.h"

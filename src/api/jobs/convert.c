@@ -4,11 +4,11 @@
 
 #include "api/jobs/merged.h"
 #include "api/options/option_paths.h"
-#include "core/text.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/stop.h"
+#include "core/text.h"
 #include "io/file/writable.h"
 #include "model/convert/convert.h"
 #include "train/output/comfyui.h"

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "core/text.h"
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "io/file/file.h"
 #include "io/file/writable.h"
 

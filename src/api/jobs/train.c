@@ -41,7 +41,7 @@
  * made all of it. */
 static void plan_program(wd_memory_plan *plan, const wd_train_setup *s)
 {
-    wd_memory_plan_add(plan, "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
+    wd_memory_plan_add(plan, "libraries, kernels, prompts", WD_MEMORY_PROGRAM, WD_MEMORY_HOST,
                        wd_train_program_bytes(s));
 }
 

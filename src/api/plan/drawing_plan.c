@@ -192,7 +192,7 @@ static bool has_room(const wd_drawing_search *s, const wd_drawing_need *need)
 
 /* Takes the device of the run, or, if `status` and `need` say that it cannot or has no room, the
  * processor, whose need the caller then finds. False: an error of another kind. */
-static bool may_compute(bool *on_processor, const wd_drawing_search *s, wd_status status,
+static bool pick_device(bool *on_processor, const wd_drawing_search *s, wd_status status,
                         const wd_drawing_need *need)
 {
     *on_processor = status == WD_UNSUPPORTED || (status == WD_OK && !has_room(s, need));
@@ -208,7 +208,7 @@ static wd_status choose_encoder(wd_drawing_search *s, wd_err *err)
     s->encoder = d->run->device;
     const wd_status status =
         rehearse_encoding(&s->encoding, d, s->encoding_dtype, s->encoder, &why);
-    if (!may_compute(&on_processor, s, status, &s->encoding))
+    if (!pick_device(&on_processor, s, status, &s->encoding))
         return wd_fail(err, status, "%s", why.message);
     if (!on_processor) return WD_OK;
     s->encoder = d->run->processor;
@@ -225,7 +225,7 @@ static wd_status choose_decoder(wd_drawing_search *s, wd_err *err)
     s->decoder = d->run->queue;
     s->decoded = d->batch ? s->batch : 1;
     const wd_status status = rehearse_decoding(&s->decoding, d, d->run->device, s->decoded, &why);
-    if (!may_compute(&on_processor, s, status, &s->decoding))
+    if (!pick_device(&on_processor, s, status, &s->decoding))
         return wd_fail(err, status, "%s", why.message);
     if (!on_processor) return WD_OK;
     s->decoder = d->run->host;

@@ -74,11 +74,11 @@ static wd_status plan_on(wd_memory_plan *plan, const wd_train_setup *s, const wd
                                           s->encoder_dtype, dry_queue, err));
     else
         WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, dry_queue, err));
-    wd_memory_plan_add(plan, "text encoder", WD_PLAN_TEXT, place, wd_device_bytes_peak(dry));
-    wd_memory_plan_add_parts(plan, WD_PLAN_TEXT, place, dry);
-    wd_memory_plan_add(plan, "workspace of a queue", WD_PLAN_TEXT, place,
+    wd_memory_plan_add(plan, "text encoder", WD_MEMORY_TEXT, place, wd_device_bytes_peak(dry));
+    wd_memory_plan_add_parts(plan, WD_MEMORY_TEXT, place, dry);
+    wd_memory_plan_add(plan, "workspace of a queue", WD_MEMORY_TEXT, place,
                        wd_queue_workspace_bytes(dry_queue));
-    wd_memory_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, WD_PLAN_HOST,
+    wd_memory_plan_add(plan, "prompt embeddings", WD_MEMORY_TEXT, WD_MEMORY_HOST,
                        (size_t)(wd_memory_peak() - before));
     WD_TRY_OUT(wd_device_check_kernels(err));
     WD_TRY_OUT(wd_device_check_planned(dry, err));
@@ -102,7 +102,7 @@ wd_status wd_encoding_plan_memory(wd_memory_plan *plan, const wd_train_setup *s,
 {
     const char *kernels = kernels_of(devices, device);
     const bool other = strcmp(kernels ? kernels : "", s->text_kernels);
-    wd_memory_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, WD_PLAN_HOST,
+    wd_memory_plan_add(plan, "tokenizer", WD_MEMORY_TOKENS, WD_MEMORY_HOST,
                        wd_text_cache_tokenizer_bytes(s->embeds.cache));
     return plan_on(plan, s, devices, device, other, err);
 }

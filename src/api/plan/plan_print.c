@@ -134,13 +134,13 @@ const char *wd_plan_missing_text(char out[WD_PLAN_MISSING_TEXT], const wd_device
                                  const wd_strategy_plan *s)
 {
     char bytes[CELL];
-    int worst = WD_PLAN_HOST;
+    int worst = WD_MEMORY_HOST;
     size_t most = s->host_missing;
     for (int i = 0; i < s->bytes.devices; i++)
         if (s->missing[i] > most) most = s->missing[i], worst = i;
-    const int own = worst == WD_PLAN_HOST ? 0 : wd_placed_local(&s->placement, worst);
+    const int own = worst == WD_MEMORY_HOST ? 0 : wd_placed_local(&s->placement, worst);
     snprintf(out, WD_PLAN_MISSING_TEXT, "%s lacks %s",
-             worst == WD_PLAN_HOST ? "host" : d->name[own],
+             worst == WD_MEMORY_HOST ? "host" : d->name[own],
              wd_bytes_text(bytes, sizeof bytes, most));
     return out;
 }
@@ -302,15 +302,15 @@ wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *
 {
     wd_memory_plan items = {0};
     const wd_memory_plan *without_teacher = &plan->without_teacher[candidate->decodes_on_processor];
-    const wd_memory_phase now = WD_PLAN_TRAINING;
+    const wd_memory_phase now = WD_MEMORY_TRAINING;
     const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
-    wd_memory_plan_add(&items, "teacher weights", now, WD_PLAN_HOST,
+    wd_memory_plan_add(&items, "teacher weights", now, WD_MEMORY_HOST,
                        candidate->bytes.host.weights / ranks);
-    wd_memory_plan_add(&items, "teacher weights on their way", now, WD_PLAN_HOST,
+    wd_memory_plan_add(&items, "teacher weights on their way", now, WD_MEMORY_HOST,
                        candidate->bytes.host.reading / ranks);
     for (int d = 0; d < plan->devices->count; d++) {
         const wd_placed_device *b = fullest(plan, candidate, d);
-        int place = is_pool(plan->devices, d) ? d : WD_PLAN_HOST;
+        int place = is_pool(plan->devices, d) ? d : WD_MEMORY_HOST;
         wd_memory_plan_add(&items, "teacher weights", now, place, b->weights);
         wd_memory_plan_add(&items, "teacher weights on their way", now, place, b->streaming);
         wd_memory_plan_add(&items, "teacher weights, widened", now, place, b->widening);
@@ -349,13 +349,13 @@ static void say_row(wd_text_builder *p, const wd_plan_table *t, const wd_memory_
     for (int i = first; i < items->items; i++) {
         const wd_memory_item *item = &items->item[i];
         if (!is_same_row(item, row)) continue;
-        *(item->place == WD_PLAN_HOST ? &host : &bytes[item->place]) = item->bytes;
+        *(item->place == WD_MEMORY_HOST ? &host : &bytes[item->place]) = item->bytes;
         if (item->place >= end) end = item->place + 1;
         if (item->bytes > most) most = item->bytes;
     }
     if (most < SMALL_ITEM && !t->verbose) return;
     if (end > shown_devices(t)) end = shown_devices(t);
-    const bool always = row->phase == WD_PLAN_TRAINING || row->phase == WD_PLAN_PROGRAM;
+    const bool always = row->phase == WD_MEMORY_TRAINING || row->phase == WD_MEMORY_PROGRAM;
     snprintf(name, sizeof name, "%s%s%s", row->name, always ? "" : ", while ",
              always ? "" : wd_memory_phase_name(row->phase));
     wd_text_builder_say(p, "  %-44s %9s", name, host ? wd_bytes_text(cell, sizeof cell, host) : "");

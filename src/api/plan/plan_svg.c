@@ -35,7 +35,7 @@ typedef struct label {
 typedef struct column {
     int place;
     size_t bytes, budget, peak;
-    const wd_memory_item *item[WD_PLAN_ITEMS_MAX]; /* from the bottom */
+    const wd_memory_item *item[WD_MEMORY_ITEMS_MAX]; /* from the bottom */
     int items;
 } column;
 
@@ -43,8 +43,8 @@ typedef struct column {
 
 static bool is_in(const wd_memory_item *item, int place, wd_memory_phase later)
 {
-    return item->place == place && (item->phase == WD_PLAN_PROGRAM ||
-                                    item->phase == WD_PLAN_TRAINING || item->phase == later);
+    return item->place == place && (item->phase == WD_MEMORY_PROGRAM ||
+                                    item->phase == WD_MEMORY_TRAINING || item->phase == later);
 }
 
 /* The phase that adds the most memory to that of training. */
@@ -54,10 +54,10 @@ static wd_memory_phase later_phase(const wd_memory_plan *items, int place)
     for (int i = 0; i < items->items; i++) {
         const wd_memory_item *item = &items->item[i];
         if (item->place != place) continue;
-        if (item->phase == WD_PLAN_SAVING) saving += item->bytes;
-        if (item->phase == WD_PLAN_SAMPLING) sampling += item->bytes;
+        if (item->phase == WD_MEMORY_SAVING) saving += item->bytes;
+        if (item->phase == WD_MEMORY_SAMPLING) sampling += item->bytes;
     }
-    return sampling > saving ? WD_PLAN_SAMPLING : WD_PLAN_SAVING;
+    return sampling > saving ? WD_MEMORY_SAMPLING : WD_MEMORY_SAVING;
 }
 
 static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan *items, int place)
@@ -65,9 +65,9 @@ static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan 
     const wd_cluster *cluster = &t->plan->input.cluster;
     const wd_memory_phase later = later_phase(items, place);
     *c = (column){.place = place};
-    c->budget = place == WD_PLAN_HOST ? cluster->host_bytes : cluster->device[place].bytes;
-    c->peak = place == WD_PLAN_HOST ? wd_placed_host_peak(&t->shown->bytes, cluster)
-                                    : wd_train_plan_peak(t->plan, t->shown, place);
+    c->budget = place == WD_MEMORY_HOST ? cluster->host_bytes : cluster->device[place].bytes;
+    c->peak = place == WD_MEMORY_HOST ? wd_placed_host_peak(&t->shown->bytes, cluster)
+                                      : wd_train_plan_peak(t->plan, t->shown, place);
     for (int round = 0; round < 2; round++) /* items of training come first, at the bottom */
         for (int i = 0; i < items->items; i++) {
             const wd_memory_item *item = &items->item[i];
@@ -97,7 +97,7 @@ static void move_apart(label *labels, int n, double top, double bottom)
 static const char *name_of(char out[96], const wd_memory_item *item)
 {
     char bytes[32];
-    bool now = item->phase == WD_PLAN_TRAINING || item->phase == WD_PLAN_PROGRAM;
+    bool now = item->phase == WD_MEMORY_TRAINING || item->phase == WD_MEMORY_PROGRAM;
     snprintf(out, 96, "%s%s%s: %s", item->name, now ? "" : ", while ",
              now ? "" : wd_memory_phase_name(item->phase),
              wd_bytes_text(bytes, sizeof bytes, item->bytes));
@@ -125,7 +125,8 @@ static int draw_blocks(label *labels, wd_text_builder *builder, const column *c,
         const double height = (double)item->bytes * scale;
         y -= height;
         snprintf(style, sizeof style, "item %s%s%s", kind_of(item), i % 2 ? " odd" : "",
-                 item->phase == WD_PLAN_TRAINING || item->phase == WD_PLAN_PROGRAM ? "" : " then");
+                 item->phase == WD_MEMORY_TRAINING || item->phase == WD_MEMORY_PROGRAM ? ""
+                                                                                       : " then");
         wd_svg_rect(builder, (wd_svg_box){x, y, BAR, height}, style, name_of(text, item));
         if (height >= 1 && n < NAMES_MAX - 1) {
             labels[n].wanted = y + height / 2;
@@ -189,13 +190,13 @@ static double draw_columns(wd_text_builder *builder, const wd_plan_table *t, dou
         if (c.budget > full) full = c.budget;
         if (c.bytes > full) full = c.bytes;
     }
-    for (int place = WD_PLAN_HOST; place < d->count; place++) {
+    for (int place = WD_MEMORY_HOST; place < d->count; place++) {
         if (place == d->processor) continue;
         fill_column(&c, t, &items, place);
         const wd_svg_box box = {WD_PLAN_SVG_MARGIN + PITCH * (drawn % PER_ROW),
                                 y + HEAD + (HEAD + HEIGHT + FOOT) * (drawn / PER_ROW), BAR, HEIGHT};
         const size_t own = c.bytes > c.budget ? c.bytes : c.budget;
-        draw_column(builder, t, &c, box, place == WD_PLAN_HOST ? own : full);
+        draw_column(builder, t, &c, box, place == WD_MEMORY_HOST ? own : full);
         drawn++;
     }
     return y + (HEAD + HEIGHT + FOOT) * ((drawn + PER_ROW - 1) / PER_ROW);

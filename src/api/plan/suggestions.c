@@ -228,7 +228,7 @@ static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *c
  * of all ranks of the host, which are equal. */
 static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, int place)
 {
-    const int ranks = place == WD_PLAN_HOST ? wd_cluster_host_ranks(&plan->input.cluster) : 1;
+    const int ranks = place == WD_MEMORY_HOST ? wd_cluster_host_ranks(&plan->input.cluster) : 1;
     return (size_t)ranks * wd_memory_plan_peak(memory, place);
 }
 
@@ -305,7 +305,7 @@ static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory,
         if (memory->item[i].place == place && memory->item[i].bytes >= peak / 100)
             wd_log(WD_LOG_ERROR, "  %-10s %-32s %s", wd_memory_phase_name(memory->item[i].phase),
                    memory->item[i].name, wd_bytes_text(item, sizeof item, memory->item[i].bytes));
-    if (place != WD_PLAN_HOST && wd_device_beside_text(beside, plan->devices->device[place]))
+    if (place != WD_MEMORY_HOST && wd_device_beside_text(beside, plan->devices->device[place]))
         wd_log(WD_LOG_ERROR, "  %s", beside);
 }
 
@@ -340,12 +340,12 @@ wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *
                                const wd_train_setup *setup, wd_err *err)
 {
     const wd_devices *d = plan->devices;
-    bool fits = peak_of(plan, memory, WD_PLAN_HOST) <= plan->host_budget;
+    bool fits = peak_of(plan, memory, WD_MEMORY_HOST) <= plan->host_budget;
     for (int i = 0; i < d->count; i++)
         if (i != d->processor)
             fits &= wd_memory_plan_peak(memory, i) <= wd_device_bytes_max(d->device[i]);
     if (fits) return WD_OK;
-    say_missing(plan, memory, WD_PLAN_HOST, plan->host_budget);
+    say_missing(plan, memory, WD_MEMORY_HOST, plan->host_budget);
     for (int i = 0; i < d->count; i++)
         if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
     return wd_suggestions_refuse(plan, setup, err);

@@ -59,7 +59,7 @@ static void raise_to(size_t *most, size_t bytes)
 /* The host memory of everything but the teacher, without the program; `i` as of wd_train_plan's. */
 static size_t host_without_teacher(const wd_train_plan *p, int i)
 {
-    return wd_memory_plan_training_peak(&p->without_teacher[i], WD_PLAN_HOST);
+    return wd_memory_plan_training_peak(&p->without_teacher[i], WD_MEMORY_HOST);
 }
 
 /* The memory of a host for its ranks: --host_memory, or the free memory plus that which they
@@ -233,8 +233,8 @@ static wd_status most_of_ranks(size_t *bytes, const wd_train_setup *s, wd_err *e
 static void add_program(wd_train_plan *p)
 {
     for (int i = 0; i < 2; i++)
-        wd_memory_plan_add(&p->without_teacher[i], "libraries, kernels, prompts", WD_PLAN_PROGRAM,
-                           WD_PLAN_HOST, p->program_bytes);
+        wd_memory_plan_add(&p->without_teacher[i], "libraries, kernels, prompts", WD_MEMORY_PROGRAM,
+                           WD_MEMORY_HOST, p->program_bytes);
     p->input.cluster.host_taken += p->program_bytes;
     p->input.decoding.on_processor.host_taken += p->program_bytes;
 }

@@ -308,12 +308,12 @@ const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan)
     const wd_devices *d = plan->devices;
     const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
     wd_memory_plan text = plan->text;
-    wd_memory_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
+    wd_memory_plan_add(&text, "program", WD_MEMORY_PROGRAM, WD_MEMORY_HOST, plan->program_bytes);
     for (int i = 0; i < d->count; i++)
         if (i != d->processor && wd_memory_plan_peak(&text, i) > wd_device_bytes_max(d->device[i]))
             return d->name[i];
-    return ranks * wd_memory_plan_peak(&text, WD_PLAN_HOST) > plan->host_budget ? "host memory"
-                                                                                : NULL;
+    return ranks * wd_memory_plan_peak(&text, WD_MEMORY_HOST) > plan->host_budget ? "host memory"
+                                                                                  : NULL;
 }
 
 /* The reason for the choice of this strategy. */

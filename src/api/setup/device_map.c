@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/text.h"
 #include "core/terminal_safe.h"
+#include "core/text.h"
 
 /* Cells of a transformer: the modules of the embedding, the blocks, the modules of the head. */
 static const char *const embedding[] = {"patch_embedding", "condition_embedder", "rope"};

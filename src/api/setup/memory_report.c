@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/text.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/text.h"
 
 const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes)
 {
@@ -21,7 +21,7 @@ const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes)
 
 const char *wd_place_name(const wd_devices *devices, int place)
 {
-    return place == WD_PLAN_HOST ? "host memory" : devices->name[place];
+    return place == WD_MEMORY_HOST ? "host memory" : devices->name[place];
 }
 
 bool wd_device_beside_text(char out[160], const wd_device *device)
@@ -42,14 +42,14 @@ bool wd_device_beside_text(char out[160], const wd_device *device)
 /* Whether `place` is host memory, or a device with memory of its own. */
 static bool is_place(const wd_devices *devices, int place)
 {
-    return place == WD_PLAN_HOST || place != devices->processor;
+    return place == WD_MEMORY_HOST || place != devices->processor;
 }
 
 static void report_place(const wd_memory_plan *plan, const wd_devices *devices, int place)
 {
     char peak[32], mapped[32], item[32], beside[160];
     const size_t most = wd_memory_plan_peak(plan, place);
-    if (place == WD_PLAN_HOST)
+    if (place == WD_MEMORY_HOST)
         wd_log(WD_LOG_INFO, "memory: %s at the most, and %s of mapped files",
                wd_bytes_text(peak, sizeof peak, most),
                wd_bytes_text(mapped, sizeof mapped, plan->mapped_bytes));
@@ -57,7 +57,7 @@ static void report_place(const wd_memory_plan *plan, const wd_devices *devices, 
         wd_log(WD_LOG_INFO, "%s: %s at the most, of %s", devices->name[place],
                wd_bytes_text(peak, sizeof peak, most),
                wd_bytes_text(mapped, sizeof mapped, wd_device_bytes_max(devices->device[place])));
-    if (place != WD_PLAN_HOST && wd_device_beside_text(beside, devices->device[place]))
+    if (place != WD_MEMORY_HOST && wd_device_beside_text(beside, devices->device[place]))
         wd_log(WD_LOG_INFO, "  %s", beside);
     for (int i = 0; i < plan->items; i++) {
         const wd_memory_item *p = &plan->item[i];
@@ -69,7 +69,7 @@ static void report_place(const wd_memory_plan *plan, const wd_devices *devices, 
 
 void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices)
 {
-    for (int place = WD_PLAN_HOST; place < devices->count; place++)
+    for (int place = WD_MEMORY_HOST; place < devices->count; place++)
         if (is_place(devices, place)) report_place(plan, devices, place);
 }
 
@@ -94,14 +94,14 @@ void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *dev
                                size_t host_bytes)
 {
     char planned[32], found[32];
-    for (int place = WD_PLAN_HOST; place < devices->count; place++) {
+    for (int place = WD_MEMORY_HOST; place < devices->count; place++) {
         if (!is_place(devices, place)) continue;
-        const int device = place == WD_PLAN_HOST ? devices->processor : place;
+        const int device = place == WD_MEMORY_HOST ? devices->processor : place;
         measured m = {plan, place};
         const size_t most =
-            place == WD_PLAN_HOST ? host_bytes : wd_device_bytes_peak(devices->device[place]);
+            place == WD_MEMORY_HOST ? host_bytes : wd_device_bytes_peak(devices->device[place]);
         const bool simulated =
-            place == WD_PLAN_HOST && devices->list.device[0].type == WD_DEVICE_SIM;
+            place == WD_MEMORY_HOST && devices->list.device[0].type == WD_DEVICE_SIM;
         wd_log(WD_LOG_INFO, "%s: planned %s, measured %s%s", wd_place_name(devices, place),
                wd_bytes_text(planned, sizeof planned, wd_memory_plan_peak(plan, place)),
                wd_bytes_text(found, sizeof found, most),
@@ -133,7 +133,7 @@ static void add_teacher(void *context, const char *what, size_t bytes)
 static void add_shared(rank_lines *to, const wd_memory_plan *plan)
 {
     for (int i = 0; i < plan->items; i++)
-        if (plan->item[i].place == WD_PLAN_HOST && strstr(plan->item[i].name, "teacher weights"))
+        if (plan->item[i].place == WD_MEMORY_HOST && strstr(plan->item[i].name, "teacher weights"))
             add_teacher(to, "teacher weights", plan->item[i].bytes);
 }
 
@@ -141,9 +141,9 @@ static void describe(rank_lines *to, const wd_memory_plan *plan, const wd_device
                      size_t host_bytes)
 {
     char planned[32], found[32];
-    for (int place = WD_PLAN_HOST; place < devices->count; place++) {
+    for (int place = WD_MEMORY_HOST; place < devices->count; place++) {
         if (!is_place(devices, place)) continue;
-        const bool is_host = place == WD_PLAN_HOST;
+        const bool is_host = place == WD_MEMORY_HOST;
         const size_t most = is_host ? host_bytes : wd_device_bytes_peak(devices->device[place]);
         to->used =
             wd_append_text(to->text, sizeof to->text, to->used, "%s: planned %s, measured %s",
@@ -265,7 +265,7 @@ json_t *wd_memory_plan_json(const wd_memory_plan *plan, const wd_devices *device
             json_object_set_new(peaks, devices->name[d],
                                 json_integer((json_int_t)wd_memory_plan_peak(plan, d)));
     return json_pack("{s:I, s:I, s:I, s:o, s:o}", "bytes_peak",
-                     (json_int_t)wd_memory_plan_peak(plan, WD_PLAN_HOST), "bytes_before",
+                     (json_int_t)wd_memory_plan_peak(plan, WD_MEMORY_HOST), "bytes_before",
                      (json_int_t)before, "bytes_mapped", (json_int_t)plan->mapped_bytes, "devices",
                      peaks, "items", items);
 }

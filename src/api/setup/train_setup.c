@@ -204,7 +204,7 @@ static wd_status choose_folders(wd_train_setup *s, wd_err *err)
 
 /* ---- settings of the trainer ---- */
 
-static void fill_machine(wd_train_setup *s)
+static void fill_stepper(wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
     const int64_t scale = wd_pipeline_vae_scale(&s->teacher);
@@ -285,7 +285,7 @@ static void fill_trainer(wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
     wd_trainer_options *t = &s->trainer;
-    fill_machine(s);
+    fill_stepper(s);
     t->output_dir = o->output_dir;
     t->steps = o->num_steps;
     t->seconds_max = 60 * o->max_minutes;

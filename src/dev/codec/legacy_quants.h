@@ -1,6 +1,6 @@
-/* GGUF's oldest formats: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0. A block has 32 values: a float16 factor,
- * in the formats whose names end in 1 a float16 offset, and the bits of the values. Of each format
- * here are the size of a block and the float of value i of a block; dev/codec/codec.h chooses. */
+/* GGUF's oldest formats: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0. A block has 32 values. It begins with a
+ * float16 factor; Q4_1 and Q5_1 have a float16 offset, too; then come the bits of the values. For
+ * each format this file has the size of a block, and a function that gives value i of a block. */
 #ifndef WD_DEV_CODEC_LEGACY_QUANTS_H
 #define WD_DEV_CODEC_LEGACY_QUANTS_H
 

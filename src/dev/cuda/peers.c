@@ -259,8 +259,10 @@ out:
     return status;
 }
 
-/* Where nothing comes, queue and memory are left as they are: to give them back would wait for it.
- */
+/* Every two members exchange some numbers, and compare what came with what was sent. NCCL makes a
+ * connection when it is first used, so this makes all connections. WD_DEVICE_FAULT: other numbers
+ * came, or none before `p->until`; then queue and memory are left as they are, for to give them
+ * back would wait for the exchange. */
 static wd_status cuda_peers_check(cuda_peers *p, wd_err *err)
 {
     wd_device *device = p->base.device;

@@ -4,17 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wandistiller_status.h"
-
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/file/file.h"
 #include "model/convert/convert_lines.h"
 #include "model/dit/dit_file.h"
+#include "model/files/component_file.h"
 #include "model/files/extra.h"
 #include "model/files/overlay.h"
-#include "model/files/component_file.h"
 #include "model/tables/names.h"
+#include "wandistiller_status.h"
 
 enum { HEAD_DIM = 128, CLIENTS_TEXT_TOKENS = 512 };
 

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "wandistiller_status.h"
-
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/progress.h"
@@ -17,6 +15,7 @@
 #include "io/tensors/safetensors_key.h"
 #include "model/files/lora.h"
 #include "model/tables/dit_table.h"
+#include "wandistiller_status.h"
 
 enum { PIECE_VALUES = 1 << 20, GRAIN_VALUES = 1 << 15 };
 

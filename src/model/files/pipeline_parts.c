@@ -11,8 +11,8 @@
 #include "io/json/json.h"
 #include "io/tensors/gguf_spiece.h"
 #include "model/dit/dit_file.h"
-#include "model/files/layout.h"
 #include "model/files/component_file.h"
+#include "model/files/layout.h"
 #include "model/files/pipeline_impl.h"
 #include "model/files/preset.h"
 

@@ -1,13 +1,11 @@
 /* Plans of random teachers on random machines: `auto` is what a search through all plans finds; a
  * plan that is said to fit does, into exactly its own peaks and not a byte less. What sweeps need
  * is found by dry runs, as in earnest; weights, budgets and rates are made up. */
+#include "core/random.h"
+#include "placements.h"
 #include "teacher/plan/planner.h"
 #include "teacher/run/sweep.h"
-
-#include "placements.h"
 #include "testing.h"
-
-#include "core/random.h"
 
 enum { SCENES = 200, WINDOW_MAX = 24, ROUNDS_MAX = 4 };
 

@@ -1,10 +1,8 @@
 /* Placements by strategy, held to what a search through all of them finds. */
-#include "teacher/plan/strategy.h"
-
-#include "placements.h"
-#include "testing.h"
-
 #include "core/random.h"
+#include "placements.h"
+#include "teacher/plan/strategy.h"
+#include "testing.h"
 
 /* ---- random teachers and machines ---- */
 

@@ -123,7 +123,7 @@ wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first
 typedef struct maker {
     const wd_placement *placement;
     const wd_sweep_work *work;
-    const wd_sweep_device *part;      /* [devices]; NULL: all places are 0 */
+    const wd_sweep_device *of_device; /* [devices]; NULL: all places are 0 */
     int *turn;                        /* [devices]: the place that is taken next */
     int base[WD_CLUSTER_DEVICES_MAX]; /* the place of an expert's micro-batch 0; those of the others
                                        * follow it */
@@ -154,17 +154,17 @@ static void take_places(maker *m, const wd_stage_placement *place, wd_segment se
     for (int s = segment.first; s < segment.end; s++) {
         const int d = place[s].device;
         bool taken = false;
-        if (!arrives(place, s) || !m->part) continue;
+        if (!arrives(place, s) || !m->of_device) continue;
         for (int k = segment.first; k < s; k++) taken |= arrives(place, k) && place[k].device == d;
         if (taken) continue;
         m->base[d] = m->turn[d];
-        m->turn[d] = (m->turn[d] + batches) % m->part[d].places;
+        m->turn[d] = (m->turn[d] + batches) % m->of_device[d].places;
     }
 }
 
 static int place_of(const maker *m, int device, int base, int batch)
 {
-    return m->part ? (base + batch) % m->part[device].places : 0;
+    return m->of_device ? (base + batch) % m->of_device[device].places : 0;
 }
 
 /* The place that a micro-batch takes on a device within this segment. */
@@ -233,11 +233,11 @@ void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *
     make(&m);
 }
 
-/* ---- a device's part ---- */
+/* ---- what a device does ---- */
 
 typedef struct counter {
     int batches; /* of an expert in a window, at most */
-    wd_sweep_device *part;
+    wd_sweep_device *of_device;
     int there[WD_CLUSTER_DEVICES_MAX]; /* micro-batches that are on each device */
 } counter;
 
@@ -246,7 +246,7 @@ enum { COUNTED = 2 };
 
 static void give_places(counter *c, int device, int places)
 {
-    if (c->part[device].places < places) c->part[device].places = places;
+    if (c->of_device[device].places < places) c->of_device[device].places = places;
 }
 
 static void arrive(counter *c, int device)
@@ -258,10 +258,10 @@ static void arrive(counter *c, int device)
 static void count(void *context, const wd_sweep_entry *entry)
 {
     counter *c = context;
-    wd_sweep_device *part = &c->part[entry->device];
+    wd_sweep_device *of_device = &c->of_device[entry->device];
     switch (entry->kind) {
     case WD_ENTRY_ENTER:
-        part->embeds = true;
+        of_device->embeds = true;
         arrive(c, entry->device);
         break;
     case WD_ENTRY_COPY:
@@ -271,11 +271,11 @@ static void count(void *context, const wd_sweep_entry *entry)
         break;
     case WD_ENTRY_SEND:
         c->there[entry->device]--;
-        part->sends = true;
+        of_device->sends = true;
         break;
     case WD_ENTRY_RECEIVE:
         arrive(c, entry->device);
-        part->receives = true;
+        of_device->receives = true;
         break;
     case WD_ENTRY_LEAVE:
         c->there[entry->device]--;
@@ -287,7 +287,7 @@ static void count(void *context, const wd_sweep_entry *entry)
 
 void wd_sweep_devices(wd_sweep_device *out, int devices, const wd_placement *placement, int batches)
 {
-    counter c = {.batches = batches, .part = out};
+    counter c = {.batches = batches, .of_device = out};
     for (int d = 0; d < devices; d++) out[d] = (wd_sweep_device){.places = 0};
     for (int e = 0; e < placement->experts; e++) {
         wd_sweep_work work = {{0}};
@@ -315,7 +315,7 @@ wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_p
                                  int batches, wd_err *err)
 {
     *out = (wd_sweep_schedule){.placement = placement, .room = room_for(placement, batches)};
-    wd_sweep_devices(out->part, devices, placement, batches);
+    wd_sweep_devices(out->of_device, devices, placement, batches);
     return wd_alloc((void **)&out->entry, (size_t)out->room, sizeof *out->entry, "a schedule", err);
 }
 
@@ -329,7 +329,7 @@ void wd_sweep_schedule_make(wd_sweep_schedule *schedule, const wd_sweep_work *wo
 {
     maker m = {.placement = schedule->placement,
                .work = work,
-               .part = schedule->part,
+               .of_device = schedule->of_device,
                .turn = schedule->turn,
                .fn = append,
                .context = schedule};

@@ -138,7 +138,7 @@ typedef struct wd_segment {
 /* The segment of an expert that begins with the stage `first`. */
 wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first);
 
-/* ---- a device's part of a schedule ---- */
+/* ---- what a device does in a schedule ---- */
 
 typedef struct wd_sweep_device {
     bool embeds; /* whether the device has an embedding */
@@ -161,7 +161,7 @@ typedef struct wd_sweep_work {
 
 typedef struct wd_sweep_schedule {
     const wd_placement *placement; /* borrowed */
-    wd_sweep_device part[WD_CLUSTER_DEVICES_MAX];
+    wd_sweep_device of_device[WD_CLUSTER_DEVICES_MAX];
     int turn[WD_CLUSTER_DEVICES_MAX]; /* the place that a device's next micro-batch takes: places
                                        * are taken in turn, from sweep to sweep */
     wd_sweep_entry *entry;            /* [count], in the order in which they are launched */

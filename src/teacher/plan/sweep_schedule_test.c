@@ -1,11 +1,9 @@
 /* Schedules: the lists of small placements written out, and what holds for the lists of all. */
-#include "teacher/plan/sweep_schedule.h"
-
-#include "testing.h"
-
-#include "core/text.h"
 #include "core/random.h"
+#include "core/text.h"
+#include "teacher/plan/sweep_schedule.h"
 #include "teacher/run/stage_order.h"
+#include "testing.h"
 
 enum { TEXT_MAX = 8192, BATCHES_MAX = 5 };
 
@@ -101,8 +99,8 @@ static void in_a_pipeline(void **state)
     wd_placement p = {.experts = 1, .stages = 3, .buffers = 2, .by_batch = 3};
     p.place[0][1].device = p.place[0][2].device = 1;
     wd_sweep_schedule s = opened(&p, 2, 2);
-    assert_int_equal(s.part[0].places, 1);
-    assert_int_equal(s.part[1].places, WD_PIPELINE_PLACES);
+    assert_int_equal(s.of_device[0].places, 1);
+    assert_int_equal(s.of_device[1].places, WD_PIPELINE_PLACES);
     wd_sweep_schedule_make(&s, &(wd_sweep_work){.batches = {2}});
     assert_list(&s, &(wd_sweep_work){.batches = {2}},
                 "acquire expert 0 stage 0 device 0\n"
@@ -184,7 +182,7 @@ typedef struct world {
 
 static void take(world *w, const wd_sweep_entry *e, int device, int place)
 {
-    assert_true(place >= 0 && place < w->schedule->part[device].places);
+    assert_true(place >= 0 && place < w->schedule->of_device[device].places);
     assert_false(w->taken[device][place]);
     w->taken[device][place] = true;
     w->device[e->batch] = device;

@@ -380,7 +380,8 @@ static wd_status open_arrays(player *p, wd_err *err)
     const int most = p->in.cluster->batches, batches = p->batches > most ? p->batches : most;
     WD_TRY(wd_sweep_schedule_open(&p->schedule, p->devices, p->in.placement, batches, err));
     for (int d = 0; d < p->devices; d++)
-        if (p->schedule.part[d].places > p->places) p->places = p->schedule.part[d].places;
+        if (p->schedule.of_device[d].places > p->places)
+            p->places = p->schedule.of_device[d].places;
     const size_t all = (size_t)(WD_PLACED_EXPERTS_MAX * p->sweeps_apart) * (size_t)p->batches;
     WD_TRY(wd_alloc((void **)&p->place, devices * (size_t)p->places, sizeof(double), what, err));
     return wd_alloc((void **)&p->ready, all, sizeof(double), what, err);

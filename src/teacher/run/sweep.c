@@ -276,7 +276,7 @@ static wd_status open_devices(wd_sweep *sweep, wd_queue *const *queues, wd_err *
     const int all = wd_sweep_is_shared(sweep) ? p->ranks * own : own;
     WD_TRY(wd_sweep_schedule_open(&sweep->schedule, all, p, sweep->batches_max, err));
     for (int d = 0; d < own; d++) {
-        const wd_sweep_device *part = &sweep->schedule.part[first + d];
+        const wd_sweep_device *part = &sweep->schedule.of_device[first + d];
         if (part->places) WD_TRY(open_device(sweep, d, part, queues[d], err));
     }
     return WD_OK;

@@ -1,14 +1,13 @@
 /* Tests of the sweep on wan-tiny, both experts: the window, the micro-batch and the device never
  * change a velocity; a stage is acquired once per sweep and expert; memory is as planned. */
 #include "aborts.h"
-#include "placements.h"
-#include "teacher_copy.h"
-
 #include "core/random.h"
 #include "harness/acquires.h"
+#include "placements.h"
 #include "teacher/plan/placement_bytes.h"
 #include "teacher/run/residency.h"
 #include "teacher/run/sweep.h"
+#include "teacher_copy.h"
 
 enum { STATES = 11, LATENT = 8, TEXT = 24, STATE_COUNT = 16 * LATENT * LATENT };
 

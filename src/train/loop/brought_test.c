@@ -10,8 +10,6 @@
 #include <math.h>
 #include <stdatomic.h>
 
-#include "train/loop/stepper_impl.h"
-
 #include "harness/acquires.h"
 #include "harness/random.h"
 #include "io/file/file_reader.h"
@@ -19,6 +17,7 @@
 #include "teacher/run/residency_part.h"
 #include "tiny_teacher.h"
 #include "train/loop/devices.h"
+#include "train/loop/stepper_impl.h"
 
 /* Sums of whole bytes, the plan's of means over sweeps: they differ by roundings. */
 static const double EQUAL = 1e-9;
@@ -192,7 +191,7 @@ static void what_comes_is_used(void **state)
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
         for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
             scene s = scenes[i];
-            s.stepper = small_machine(&teacher);
+            s.stepper = small_stepper(&teacher);
             s.stepper.reuse = s.stepper.batch = 1;
             s.stepper.window = s.stepper.micro_batch = windows[w];
             check(&s);

@@ -12,12 +12,11 @@
 #include <math.h>
 #include <stdatomic.h>
 
-#include "train/loop/stepper_impl.h"
-
 #include "dev/sim/sim.h"
 #include "io/file/file_reader.h"
 #include "teacher/plan/planner.h"
 #include "tiny_teacher.h"
+#include "train/loop/stepper_impl.h"
 
 enum { SLOTS = 6, TRAJECTORY = 3, DEVICES_MAX = 12, HOST = DEVICES_MAX, PLACES, MIXED = 4 };
 
@@ -123,7 +122,7 @@ static void let_all_come(wd_stepper *m)
 static void *run_rank(void *rank)
 {
     part *p = rank;
-    rank_machine r;
+    rank_stepper r;
     wd_comm *comm = p->at.comm;
     wd_stepper_options o = p->scene->stepper;
     o.comm = comm;
@@ -132,7 +131,7 @@ static void *run_rank(void *rank)
     for (int d = 0; d < r.devices.count; d++)
         seen.device[comm->rank * r.devices.count + d] = r.devices.device[d];
     wd_comm_barrier(comm);
-    open_machine(&r, &o, p->placement);
+    open_stepper(&r, &o, p->placement);
     for (int64_t step = 0; step < o.steps; step++) {
         const bool pauses = step + 1 == o.steps; /* no target is made that no step needs */
         HARNESS_OK(wd_stepper_step(r.stepper,
@@ -143,7 +142,7 @@ static void *run_rank(void *rank)
     let_all_come(r.stepper);
     atomic_fetch_add(&seen.bytes_broadcast,
                      comm->sent[WD_LANE_TARGETS] + comm->sent[WD_LANE_GRADIENTS]);
-    close_machine(&r);
+    close_stepper(&r);
     return NULL;
 }
 
@@ -319,7 +318,7 @@ static void check(const scene *s)
 
 static scene scene_of(const char *devices, int ranks, wd_strategy strategy)
 {
-    scene s = {devices, ranks, small_machine(&teacher), strategy, {0}};
+    scene s = {devices, ranks, small_stepper(&teacher), strategy, {0}};
     s.stepper.trajectory.slots = SLOTS;
     s.stepper.trajectory.steps = TRAJECTORY;
     s.stepper.batch = ranks > 1 ? 1 : 3;

@@ -17,7 +17,7 @@ void wd_memory_plan_add(wd_memory_plan *plan, const char *name, wd_memory_phase 
     while (i < plan->items && (plan->item[i].phase != phase || plan->item[i].place != place ||
                                strcmp(plan->item[i].name, name)))
         i++;
-    if (i == WD_PLAN_ITEMS_MAX) i--; /* the last one takes what has no line of its own */
+    if (i == WD_MEMORY_ITEMS_MAX) i--; /* the last one takes what has no line of its own */
     if (i == plan->items)
         plan->item[plan->items++] = (wd_memory_item){.name = name, .phase = phase, .place = place};
     plan->item[i].bytes += bytes;
@@ -32,7 +32,7 @@ typedef struct parts {
 static void add_part(void *context, const char *what, size_t bytes)
 {
     const parts *to = context;
-    if (to->plan->parts < WD_PLAN_PARTS_MAX)
+    if (to->plan->parts < WD_MEMORY_PARTS_MAX)
         to->plan->part[to->plan->parts++] =
             (wd_memory_item){.name = what, .phase = to->phase, .place = to->place, .bytes = bytes};
 }
@@ -64,11 +64,11 @@ const wd_memory_item *wd_memory_plan_find(const wd_memory_plan *plan, const char
 static const struct {
     const char *name;
     bool trains;
-} phases[WD_PLAN_PHASES] = {
-    [WD_PLAN_PROGRAM] = {"always", false},   [WD_PLAN_TOKENS] = {"tokenizing", false},
-    [WD_PLAN_TEXT] = {"encoding", false},    [WD_PLAN_OPENING] = {"opening", false},
-    [WD_PLAN_TRAINING] = {"training", true}, [WD_PLAN_SAVING] = {"saving", true},
-    [WD_PLAN_SAMPLING] = {"sampling", true},
+} phases[WD_MEMORY_PHASES] = {
+    [WD_MEMORY_PROGRAM] = {"always", false},   [WD_MEMORY_TOKENS] = {"tokenizing", false},
+    [WD_MEMORY_TEXT] = {"encoding", false},    [WD_MEMORY_OPENING] = {"opening", false},
+    [WD_MEMORY_TRAINING] = {"training", true}, [WD_MEMORY_SAVING] = {"saving", true},
+    [WD_MEMORY_SAMPLING] = {"sampling", true},
 };
 
 const char *wd_memory_phase_name(wd_memory_phase phase)
@@ -79,25 +79,25 @@ const char *wd_memory_phase_name(wd_memory_phase phase)
 /* Of the phases from `first` on. */
 static size_t peak_from(const wd_memory_plan *plan, int place, int first)
 {
-    size_t bytes[WD_PLAN_PHASES] = {0}, peak = 0;
+    size_t bytes[WD_MEMORY_PHASES] = {0}, peak = 0;
     for (int i = 0; i < plan->items; i++)
         if (plan->item[i].place == place) bytes[plan->item[i].phase] += plan->item[i].bytes;
-    for (int p = first; p < WD_PLAN_PHASES; p++) {
-        bool adds_training = phases[p].trains && p != WD_PLAN_TRAINING;
-        size_t sum = bytes[p] + (adds_training ? bytes[WD_PLAN_TRAINING] : 0);
+    for (int p = first; p < WD_MEMORY_PHASES; p++) {
+        bool adds_training = phases[p].trains && p != WD_MEMORY_TRAINING;
+        size_t sum = bytes[p] + (adds_training ? bytes[WD_MEMORY_TRAINING] : 0);
         if (sum > peak) peak = sum;
     }
-    return bytes[WD_PLAN_PROGRAM] + peak;
+    return bytes[WD_MEMORY_PROGRAM] + peak;
 }
 
 size_t wd_memory_plan_peak(const wd_memory_plan *plan, int place)
 {
-    return peak_from(plan, place, WD_PLAN_TOKENS);
+    return peak_from(plan, place, WD_MEMORY_TOKENS);
 }
 
 size_t wd_memory_plan_training_peak(const wd_memory_plan *plan, int place)
 {
-    return peak_from(plan, place, WD_PLAN_TRAINING);
+    return peak_from(plan, place, WD_MEMORY_TRAINING);
 }
 
 /* ---- a stepper, dry ---- */
@@ -111,7 +111,7 @@ typedef struct account {
 static void add_block(void *context, const char *what, size_t bytes)
 {
     const account *to = context;
-    wd_memory_plan_add(to->plan, what, WD_PLAN_TRAINING, to->place, bytes);
+    wd_memory_plan_add(to->plan, what, WD_MEMORY_TRAINING, to->place, bytes);
 }
 
 static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
@@ -161,9 +161,9 @@ static wd_status plan_samples(wd_memory_plan *out, wd_stepper *stepper,
     wd_memory_restart_peak();
     for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
     WD_TRY_OUT(wd_samples_write(samples, 0, err));
-    wd_memory_plan_add(out, "sample noise and pictures", WD_PLAN_TRAINING, WD_PLAN_HOST,
+    wd_memory_plan_add(out, "sample noise and pictures", WD_MEMORY_TRAINING, WD_MEMORY_HOST,
                        (size_t)(wd_memory_held() - before));
-    wd_memory_plan_add(out, "samples on the way", WD_PLAN_SAMPLING, WD_PLAN_HOST,
+    wd_memory_plan_add(out, "samples on the way", WD_MEMORY_SAMPLING, WD_MEMORY_HOST,
                        (size_t)(wd_memory_peak() - wd_memory_held()));
     out->sheet = wd_samples_last_work(samples);
     if (!stepper->options.trajectory.student_steps) /* else it makes its own number of steps */
@@ -171,9 +171,9 @@ static wd_status plan_samples(wd_memory_plan *out, wd_stepper *stepper,
     for (int d = 0; d < devices->count; d++) {
         wd_device *device = devices->device[d];
         const int place = wd_memory_place(devices, d);
-        wd_memory_plan_add(out, "sampler and VAE", WD_PLAN_SAMPLING, place,
+        wd_memory_plan_add(out, "sampler and VAE", WD_MEMORY_SAMPLING, place,
                            wd_device_bytes_peak(device) - wd_device_bytes(device));
-        wd_memory_plan_add_parts(out, WD_PLAN_SAMPLING, place, device);
+        wd_memory_plan_add_parts(out, WD_MEMORY_SAMPLING, place, device);
     }
 out:
     wd_samples_close(samples);
@@ -190,14 +190,14 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
     for (int d = 0; d < devices->count; d++) {
         wd_device *device = devices->device[d];
         const int place = wd_memory_place(devices, d);
-        wd_memory_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, place,
+        wd_memory_plan_add(plan, "teacher weights, converted", WD_MEMORY_OPENING, place,
                            wd_device_bytes_peak(device));
-        wd_memory_plan_add_parts(plan, WD_PLAN_OPENING, place, device);
+        wd_memory_plan_add_parts(plan, WD_MEMORY_OPENING, place, device);
     }
     const bool shares = options->comm && options->comm->host_ranks > 1 && placement->each;
     wd_memory_plan_add(
         plan, shares ? "part of the host's teacher weights" : "teacher weights in host memory",
-        WD_PLAN_TRAINING, WD_PLAN_HOST, wd_residency_info_of(*out)->host_bytes);
+        WD_MEMORY_TRAINING, WD_MEMORY_HOST, wd_residency_info_of(*out)->host_bytes);
     plan->mapped_bytes = wd_residency_info_of(*out)->mapped_bytes;
     return WD_OK;
 }
@@ -209,13 +209,13 @@ static void add_devices(wd_memory_plan *out, wd_devices *devices)
         wd_device_each_block(devices->device[d], add_block, &to);
         out->workspace[d] = wd_queue_workspace_bytes(devices->teacher[d]);
         if (devices->teacher[d] == devices->student) continue;
-        wd_memory_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, to.place,
+        wd_memory_plan_add(out, "workspace of a queue", WD_MEMORY_TRAINING, to.place,
                            out->workspace[d]);
     }
-    wd_memory_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_memory_place(devices, 0),
+    wd_memory_plan_add(out, "workspace of a queue", WD_MEMORY_TRAINING, wd_memory_place(devices, 0),
                        wd_queue_workspace_bytes(devices->student));
     if (devices->home == devices->student) return;
-    wd_memory_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_memory_place(devices, 0),
+    wd_memory_plan_add(out, "workspace of a queue", WD_MEMORY_TRAINING, wd_memory_place(devices, 0),
                        wd_queue_workspace_bytes(devices->home));
 }
 
@@ -228,29 +228,29 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_stepper_options *optio
     wd_residency *residency = NULL;
     wd_stepper *stepper = NULL;
     wd_checkpoint_tensors tensors = {0};
-    wd_stepper_options machine_options = *options;
+    wd_stepper_options stepper_options = *options;
     wd_comm *comm = NULL;
     int64_t before;
-    machine_options.text = no_text;
+    stepper_options.text = no_text;
     if (options->comm) WD_TRY_OUT(wd_comm_open_dry(&comm, options->comm, err));
-    machine_options.comm = comm;
+    stepper_options.comm = comm;
     WD_TRY_OUT(wd_devices_open_dry(&dry, devices, err));
     before = wd_memory_held(); /* the run has its devices already */
     wd_memory_plan_only(true);
     if (placement)
-        WD_TRY_OUT(plan_weights(&residency, out, &machine_options, &dry, placement, err));
+        WD_TRY_OUT(plan_weights(&residency, out, &stepper_options, &dry, placement, err));
     const wd_stepper_teacher teacher = {residency, placement, dry.teacher, dry.home};
-    WD_TRY_OUT(wd_stepper_open(&stepper, &machine_options, &teacher, dry.student, err));
+    WD_TRY_OUT(wd_stepper_open(&stepper, &stepper_options, &teacher, dry.student, err));
     run_student(out, stepper);
     if (placement) WD_TRY_OUT(wd_source_prepare(stepper->source, 1, err));
     WD_TRY_OUT(wd_source_begin_step(stepper->source, 0, 0, err)); /* a snapshot is in checkpoints */
     wd_stepper_list_networks(stepper, &tensors);
     tensors.other = wd_source_saved(stepper->source, &tensors.others);
     WD_TRY_OUT(wd_checkpoint_space_of(&out->checkpoint, &tensors, err));
-    wd_memory_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
+    wd_memory_plan_add(out, "tables and staging", WD_MEMORY_TRAINING, WD_MEMORY_HOST,
                        (size_t)(wd_memory_held() - before));
     if (!comm || comm->rank == 0)
-        wd_memory_plan_add(out, "checkpoint on its way to disk", WD_PLAN_SAVING, WD_PLAN_HOST,
+        wd_memory_plan_add(out, "checkpoint on its way to disk", WD_MEMORY_SAVING, WD_MEMORY_HOST,
                            wd_checkpoint_write_bytes(&tensors));
     if (samples->count)
         WD_TRY_OUT(
@@ -293,9 +293,9 @@ wd_status wd_memory_plan_stepper(wd_memory_plan *out, const wd_stepper_options *
             wd_stepper_of_phase(options, &(wd_phase_begin){.phase = p}, options->steps);
         WD_TRY(plan_phase(&one, &o, samples, devices, placement, err));
         for (int i = 0; i < one.items; i++)
-            keep_larger(most.item, &most.items, WD_PLAN_ITEMS_MAX, &one.item[i]);
+            keep_larger(most.item, &most.items, WD_MEMORY_ITEMS_MAX, &one.item[i]);
         for (int i = 0; i < one.parts; i++)
-            keep_larger(most.part, &most.parts, WD_PLAN_PARTS_MAX, &one.part[i]);
+            keep_larger(most.part, &most.parts, WD_MEMORY_PARTS_MAX, &one.part[i]);
         if (p == 0 || one.sheet.student > out->sheet.student) out->sheet = one.sheet;
         if (one.checkpoint.file > out->checkpoint.file) out->checkpoint = one.checkpoint;
         out->mapped_bytes = one.mapped_bytes;
@@ -308,7 +308,7 @@ wd_status wd_memory_plan_stepper(wd_memory_plan *out, const wd_stepper_options *
         const wd_memory_item *item = &most.item[i];
         wd_memory_plan_add(out, item->name, item->phase, item->place, item->bytes);
     }
-    for (int i = 0; i < most.parts && out->parts < WD_PLAN_PARTS_MAX; i++)
+    for (int i = 0; i < most.parts && out->parts < WD_MEMORY_PARTS_MAX; i++)
         out->part[out->parts++] = most.part[i];
     return WD_OK;
 }

@@ -9,32 +9,33 @@
 #include "train/loop/devices.h"
 #include "train/loop/samples.h"
 
-enum { WD_PLAN_ITEMS_MAX = 160, WD_PLAN_PARTS_MAX = 160, WD_PLAN_HOST = -1 };
+enum { WD_MEMORY_ITEMS_MAX = 160, WD_MEMORY_PARTS_MAX = 160, WD_MEMORY_HOST = -1 };
 
 /* The part of a run during which an item is allocated. */
 typedef enum wd_memory_phase {
-    WD_PLAN_PROGRAM,  /* from now to the end */
-    WD_PLAN_TOKENS,   /* while prompts are turned into tokens */
-    WD_PLAN_TEXT,     /* while they are encoded */
-    WD_PLAN_OPENING,  /* while the teacher's weights are brought and converted */
-    WD_PLAN_TRAINING, /* from then to the end */
-    WD_PLAN_SAVING,   /* while a checkpoint or the student is written */
-    WD_PLAN_SAMPLING, /* while pictures are drawn */
-    WD_PLAN_PHASES
+    WD_MEMORY_PROGRAM,  /* from now to the end */
+    WD_MEMORY_TOKENS,   /* while prompts are turned into tokens */
+    WD_MEMORY_TEXT,     /* while they are encoded */
+    WD_MEMORY_OPENING,  /* while the teacher's weights are brought and converted */
+    WD_MEMORY_TRAINING, /* from then to the end */
+    WD_MEMORY_SAVING,   /* while a checkpoint or the student is written */
+    WD_MEMORY_SAMPLING, /* while pictures are drawn */
+    WD_MEMORY_PHASES
 } wd_memory_phase;
 
 typedef struct wd_memory_item {
     const char *name;
     wd_memory_phase phase;
-    int place; /* number of the device, or WD_PLAN_HOST: host memory, a processor's pool too */
+    int place; /* number of the device, or WD_MEMORY_HOST: host memory, a processor's pool too */
     size_t bytes;
 } wd_memory_item;
 
 typedef struct wd_memory_plan {
-    wd_memory_item item[WD_PLAN_ITEMS_MAX];
+    wd_memory_item item[WD_MEMORY_ITEMS_MAX];
     int items;
-    wd_memory_item part[WD_PLAN_PARTS_MAX]; /* parts of items that are planned as a whole, since not
-                                             * all parts are allocated at once; counted in no sum */
+    wd_memory_item
+        part[WD_MEMORY_PARTS_MAX]; /* parts of items that are planned as a whole, since not
+                                    * all parts are allocated at once; counted in no sum */
     int parts;
     size_t mapped_bytes; /* checkpoint files that are read in place: not the run's own memory */
     size_t workspace[WD_PLACED_DEVICES_MAX]; /* of each device's teacher queue; among the items, and
@@ -63,7 +64,7 @@ const wd_memory_item *wd_memory_plan_find(const wd_memory_plan *plan, const char
 /* The place that items of a device have. */
 static inline int wd_memory_place(const wd_devices *devices, int device)
 {
-    return device == devices->processor ? WD_PLAN_HOST : device;
+    return device == devices->processor ? WD_MEMORY_HOST : device;
 }
 
 /* The largest sum of a place's items at any time of a run; at any time from the start of training.

@@ -1,12 +1,11 @@
 /* Many ranks, one student: the same samples in each step, gradients added in the order that is
  * documented. On wan-tiny; ranks are threads of this process, each with its own device. With
  * WD_STANDIN_GPUS these are GPUs that the stand-in driver shows. */
-#include "harness/ranks.h"
-
-#include "train/loop/stepper_impl.h"
 #include "dev/ops.h"
+#include "harness/ranks.h"
 #include "job/launch/rank_peers.h"
 #include "tiny_teacher.h"
+#include "train/loop/stepper_impl.h"
 
 enum { STEPS = 4, KEPT = 5 };
 
@@ -79,7 +78,7 @@ static void take_results(outcome *out, wd_stepper *m, int leave)
 static void *run_part(void *context)
 {
     part *p = context;
-    rank_machine r;
+    rank_stepper r;
     size_t planned = 0;
     wd_stepper_options o = *p->options;
     const wd_placement all = whole_on_first(o.teacher);
@@ -89,7 +88,7 @@ static void *run_part(void *context)
     if (p->direct) HARNESS_OK(wd_rank_peers_open(o.comm, why, r.devices.device[0], NULL, 0, err));
     HARNESS_CHECK(!comm->peers == !p->direct);
     const int64_t host_before = wd_memory_held();
-    open_machine(&r, &o, &all);
+    open_stepper(&r, &o, &all);
     wd_stepper *m = r.stepper;
     check_bytes(wd_stepper_params(m));
     const int64_t sent = comm->sent[WD_LANE_GRADIENTS];
@@ -105,7 +104,7 @@ static void *run_part(void *context)
     take_results(&p->out, m, 0);
     check_peaks(&r);
     for (int i = 0; i < r.plan.items; i++)
-        if (r.plan.item[i].phase == WD_PLAN_TRAINING) planned += r.plan.item[i].bytes;
+        if (r.plan.item[i].phase == WD_MEMORY_TRAINING) planned += r.plan.item[i].bytes;
     for (int i = 0; i < r.devices.count; i++) planned -= wd_device_bytes(r.devices.device[i]);
     HARNESS_CHECK((size_t)(wd_memory_held() - host_before) - planned <= DEVICE_BOOKS);
     p->out.sent = comm->sent[WD_LANE_GRADIENTS] - sent;
@@ -117,7 +116,7 @@ static void *run_part(void *context)
     p->out.islands = wd_stepper_params(m)->islands_count;
     keep(&p->out, m);
     wd_rank_peers_close(o.comm);
-    close_machine(&r);
+    close_stepper(&r);
     return NULL;
 }
 
@@ -199,7 +198,7 @@ static void go_directly(const wd_stepper_options *options, int ranks)
 static void gradients_go_directly(void **state)
 {
     (void)state;
-    wd_stepper_options options = small_machine(&teacher);
+    wd_stepper_options options = small_stepper(&teacher);
     go_directly(&options, 4);
     options.deterministic_reduce = true;
     go_directly(&options, 2);
@@ -208,7 +207,7 @@ static void gradients_go_directly(void **state)
 static void shares_go_directly(void **state)
 {
     (void)state;
-    wd_stepper_options options = small_machine(&teacher);
+    wd_stepper_options options = small_stepper(&teacher);
     options.shard_optimizer = true;
     options.student_dtype = WD_BF16;
     go_directly(&options, 2);
@@ -224,7 +223,7 @@ static outcome run(const wd_stepper_options *options, int ranks, const char *dev
 static void ranks_change_nothing(wd_dtype dtype)
 {
     const char *const devices[] = {CPU, SIM, SLOW_SIM};
-    wd_stepper_options options = small_machine(&teacher);
+    wd_stepper_options options = small_stepper(&teacher);
     options.student_dtype = dtype;
     options.deterministic_reduce = true;
     outcome one = run(&options, 1, CPU);
@@ -253,7 +252,7 @@ static void ranks_change_nothing_bf16(void **state)
 static void ranks_change_little(void **state)
 {
     (void)state;
-    const wd_stepper_options options = small_machine(&teacher);
+    const wd_stepper_options options = small_stepper(&teacher);
     outcome one = run(&options, 1, CPU);
     for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
         outcome first = run(&options, ranks, CPU), again = run(&options, ranks, SLOW_SIM);
@@ -275,7 +274,7 @@ static void shares_change_nothing(void **state)
     (void)state;
     const char *const devices[] = {CPU, SLOW_SIM};
     for (int i = 0; i < 4; i++) {
-        wd_stepper_options options = small_machine(&teacher);
+        wd_stepper_options options = small_stepper(&teacher);
         options.student_dtype = i % 2 ? WD_BF16 : WD_F32;
         options.deterministic_reduce = i / 2;
         options.optimizer.decay = 0.1; /* ranges of two kinds */
@@ -298,7 +297,7 @@ static void snapshots_of_shares_are_whole(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        wd_stepper_options options = small_machine(&teacher);
+        wd_stepper_options options = small_stepper(&teacher);
         options.student_dtype = i ? WD_BF16 : WD_F32;
         learn_chords(&options, 2);
         options.trajectory.on_policy_share = 1;

@@ -1,12 +1,11 @@
 /* The training loop of many ranks: they stop together when any of them is told to, one of them
  * writes, and any number of them goes on from there. On wan-tiny; ranks are threads. */
-#include "harness/ranks.h"
-#include "train/loop/trainer.h"
-
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "harness/ranks.h"
 #include "tiny_teacher.h"
+#include "train/loop/trainer.h"
 #include "train/output/checkpoint.h"
 
 enum { STEPS = 5, STOPPED = 3 };
@@ -53,7 +52,7 @@ static wd_trainer_options trainer_options(void)
 {
     static const char *const prompt[] = {"a cat", "a dog", "a house"};
     return (wd_trainer_options){
-        .stepper = small_machine(&teacher),
+        .stepper = small_stepper(&teacher),
         .steps = STEPS,
         .teacher_key = "small",
         .text_encoder_key = "short",

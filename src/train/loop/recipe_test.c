@@ -107,33 +107,33 @@ static void load(wd_stepper *m)
     wd_checkpoint_close(&checkpoint);
 }
 
-static void check_planned(const rank_machine *r, int64_t host_before)
+static void check_planned(const rank_stepper *r, int64_t host_before)
 {
     size_t planned = 0;
     for (int i = 0; i < r->plan.items; i++)
-        if (r->plan.item[i].phase == WD_PLAN_TRAINING) planned += r->plan.item[i].bytes;
+        if (r->plan.item[i].phase == WD_MEMORY_TRAINING) planned += r->plan.item[i].bytes;
     for (int i = 0; i < r->devices.count; i++) planned -= wd_device_bytes(r->devices.device[i]);
     HARNESS_CHECK(planned == (size_t)(wd_memory_held() - host_before));
     for (int k = 0; k < r->stepper->networks; k++) {
         const wd_params *params = r->stepper->params[k];
         const wd_memory_item *item =
-            wd_memory_plan_find(&r->plan, params->names->buffer[WD_PARAMS_M], WD_PLAN_HOST);
+            wd_memory_plan_find(&r->plan, params->names->buffer[WD_PARAMS_M], WD_MEMORY_HOST);
         const int64_t elements = wd_params_elements(params, WD_PARAMS_M);
         HARNESS_CHECK(item && item->bytes == (size_t)elements * sizeof(float));
-        HARNESS_CHECK(wd_memory_plan_find(&r->plan, params->names->activations, WD_PLAN_HOST));
+        HARNESS_CHECK(wd_memory_plan_find(&r->plan, params->names->activations, WD_MEMORY_HOST));
     }
 }
 
 static void *run_part(void *context)
 {
     part *p = context;
-    rank_machine r;
+    rank_stepper r;
     wd_stepper_options o = *p->options;
     const wd_placement all = whole_on_first(o.teacher);
     o.comm = p->at.comm;
     HARNESS_OK(wd_devices_open(&r.devices, CPU, 1, err));
     const int64_t host_before = wd_memory_held();
-    open_machine(&r, &o, &all);
+    open_stepper(&r, &o, &all);
     wd_stepper *m = r.stepper;
     if (p->first) load(m);
     for (int64_t step = p->first; step < p->last; step++) {
@@ -146,13 +146,13 @@ static void *run_part(void *context)
     check_planned(&r, host_before);
     if (p->saves) save(p, m);
     keep(p, m);
-    close_machine(&r);
+    close_stepper(&r);
     return NULL;
 }
 
 static wd_stepper_options options_of(const wd_recipe *recipe)
 {
-    wd_stepper_options o = small_machine(&teacher);
+    wd_stepper_options o = small_stepper(&teacher);
     static wd_dit_config smaller;
     smaller = o.student;
     smaller.layers = 1;

@@ -120,7 +120,7 @@ static void steps_launch_the_same(void **state)
 #endif
     for (int accumulation = 1; accumulation <= 3; accumulation++) {
         wd_device *device = simulated(0);
-        wd_stepper_options o = small_machine(&teacher);
+        wd_stepper_options o = small_stepper(&teacher);
         o.accumulation = accumulation;
         o.optimizer.decay = 0.1;
         run_steps(&o, device);

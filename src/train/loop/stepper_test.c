@@ -1,11 +1,10 @@
 /* Tests of the stepper of a step, on wan-tiny with both experts: one stream of samples whatever the
  * window, the threads and the device; memory as planned, none allocated by a steady-state step. */
-#include "harness/stepper.h"
-
 #include "harness/acquires.h"
+#include "harness/stepper.h"
 #include "tiny_teacher.h"
-#include "train/loop/stepper_impl.h"
 #include "train/loop/memory_plan.h"
+#include "train/loop/stepper_impl.h"
 #include "train/network/init.h"
 #include "train/targets/chord.h"
 
@@ -13,7 +12,7 @@ enum { STEPS = 8 };
 
 static wd_stepper_options options_of(const wd_pipeline *pipeline)
 {
-    wd_stepper_options o = small_machine(pipeline);
+    wd_stepper_options o = small_stepper(pipeline);
     o.text_repeat = PADDED - TEXT + 1;
     o.batch = 3;
     o.accumulation = 2;
@@ -110,7 +109,7 @@ static void run(outcome *out, const wd_stepper_options *options, opener *open, i
     }
     out->steady_allocs = wd_alloc_count() + wd_device_alloc_count(device) - allocs;
     for (int i = 0; i < plan.items; i++)
-        if (plan.item[i].phase == WD_PLAN_TRAINING) out->planned += plan.item[i].bytes;
+        if (plan.item[i].phase == WD_MEMORY_TRAINING) out->planned += plan.item[i].bytes;
     out->measured = wd_device_bytes(device) + (size_t)(wd_memory_held() - host_before);
     out->acquires = acquires_seen - acquires_before;
     out->count = 2 * wd_stepper_params(m)->count;
@@ -263,7 +262,7 @@ typedef struct opened {
     wd_stepper *m;
 } opened;
 
-static opened open_machine(const wd_stepper_options *options)
+static opened open_stepper(const wd_stepper_options *options)
 {
     wd_err err;
     opened o = {0};
@@ -280,7 +279,7 @@ static opened open_machine(const wd_stepper_options *options)
     return o;
 }
 
-static void close_machine(opened *o)
+static void close_stepper(opened *o)
 {
     wd_stepper_close(o->m);
     wd_residency_close(o->residency);
@@ -300,7 +299,7 @@ static void chords_lead_from_block_to_block(void **state)
     learn_chords(&options, 2);
     options.reuse = options.batch = options.accumulation = 1;
     const wd_trajectory_options *t = &options.trajectory;
-    opened o = open_machine(&options);
+    opened o = open_stepper(&options);
     for (int64_t i = 0; i < CHORDS; i++) {
         wd_batch batch;
         wd_test_ok(wd_source_prepare(o.m->source, i + 1, &err), &err);
@@ -321,7 +320,7 @@ static void chords_lead_from_block_to_block(void **state)
         }
     }
     assert_true(compared > CHORDS / 3);
-    close_machine(&o);
+    close_stepper(&o);
 }
 
 /* A checkpoint whose number of rounds or first step of the phase is not that of its steps is
@@ -335,7 +334,7 @@ static void a_damaged_round_is_refused(void **state)
     wd_checkpoint_tensors tensors;
     json_t *run;
     const wd_stepper_options options = options_of(&teacher);
-    opened o = open_machine(&options);
+    opened o = open_stepper(&options);
     wd_test_ok(wd_stepper_begin(o.m, &err), &err);
     for (int64_t step = 0; step < SAVED; step++) {
         const bool pauses = step + 1 == SAVED;
@@ -355,15 +354,15 @@ static void a_damaged_round_is_refused(void **state)
                    &err);
         wd_test_ok(wd_path_join(path, wd_test_folder(), "step-00000003", &err), &err);
         wd_test_ok(wd_checkpoint_open(&checkpoint, path, &err), &err);
-        opened again = open_machine(&options);
+        opened again = open_stepper(&options);
         const wd_status status = wd_stepper_load(again.m, &checkpoint, &err);
         assert_int_equal(status, i ? WD_BAD_FORMAT : WD_OK);
         if (i) assert_non_null(strstr(err.message, "it is damaged"));
-        close_machine(&again);
+        close_stepper(&again);
         wd_checkpoint_close(&checkpoint);
     }
     json_decref(run);
-    close_machine(&o);
+    close_stepper(&o);
 }
 
 static void checkpointing_changes_nothing(void **state)
@@ -426,7 +425,7 @@ static void one_rank_writes(void **state)
             wd_memory_plan_stepper(&plan, &options, &(wd_samples_options){0}, &devices, NULL, &err),
             &err);
         for (int i = 0; i < plan.items; i++)
-            if (plan.item[i].phase == WD_PLAN_SAVING) saving += plan.item[i].bytes;
+            if (plan.item[i].phase == WD_MEMORY_SAVING) saving += plan.item[i].bytes;
         if (r)
             assert_int_equal(saving, 0);
         else

@@ -4,9 +4,8 @@
  * trajectories; ranks are threads, on devices so slow that who does not wait comes too early, or
  * with a GPU each that the stand-in driver shows. */
 #include "harness/ranks.h"
-
-#include "train/loop/stepper_impl.h"
 #include "job/launch/rank_peers.h"
+#include "train/loop/stepper_impl.h"
 
 #ifdef WD_STANDIN_GPUS
 #include "standin/driver.h"
@@ -99,7 +98,7 @@ static void take_results(part *p, wd_stepper *m, int leave)
     }
 }
 
-static void run_steps(part *p, rank_machine *r)
+static void run_steps(part *p, rank_stepper *r)
 {
     int64_t allocs = 0, held = 0;
     for (int64_t step = 0; step < STEPS; step++) {
@@ -140,7 +139,7 @@ static void *run_part(void *context)
 {
     part *p = context;
     char list[64];
-    rank_machine r;
+    rank_stepper r;
     wd_stepper_options o = p->demand->stepper;
     o.comm = p->at.comm;
     o.accumulation = MICRO_BATCHES / p->demand->ranks;
@@ -148,12 +147,12 @@ static void *run_part(void *context)
     HARNESS_OK(wd_devices_open(&r.devices, list, 1, err));
     open_peers(p, &r.devices);
     const wd_placement placement = placement_of(p->demand, &r.devices);
-    open_machine(&r, &o, &placement);
+    open_stepper(&r, &o, &placement);
     run_steps(p, &r);
     check_peaks(&r);
     keep_weights(p, r.stepper);
     wd_rank_peers_close(p->at.comm);
-    close_machine(&r);
+    close_stepper(&r);
     return NULL;
 }
 
@@ -181,7 +180,7 @@ static part want;
 
 static wd_stepper_options options_of(void)
 {
-    wd_stepper_options o = small_machine(&teacher);
+    wd_stepper_options o = small_stepper(&teacher);
     o.reuse = 1;
     o.batch = 1;
     o.micro_batch = 2;

@@ -18,7 +18,7 @@ enum { SLOTS = 6, TRAJECTORY = 3, STEPS = PASSES * TRAJECTORY * SLOTS / 3 };
 
 static wd_stepper_options options_of(const wd_pipeline *pipeline)
 {
-    wd_stepper_options o = small_machine(pipeline);
+    wd_stepper_options o = small_stepper(pipeline);
     o.trajectory.steps = TRAJECTORY;
     o.reuse = 1;
     o.batch = 3;

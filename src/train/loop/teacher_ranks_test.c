@@ -117,7 +117,7 @@ static void open_rig(rig *r, const rank_job *job)
                                     .text = text_of,
                                     .latents_device = wd_queue_device(d->home),
                                     .comm = job->at.comm};
-    wd_trajectory_options trajectory = small_machine(&teacher).trajectory;
+    wd_trajectory_options trajectory = small_stepper(&teacher).trajectory;
     trajectory.steps = TRAJECTORY;
     const wd_source_options source = {.trajectory = trajectory,
                                       .batches = {.samples_max = BATCH,

@@ -41,7 +41,7 @@ static int64_t last_step(const wd_trainer *t)
 }
 
 /* The options of the stepper in the phase under way. */
-static wd_stepper_options machine_options(const wd_trainer *t)
+static wd_stepper_options stepper_options(const wd_trainer *t)
 {
     return wd_stepper_of_phase(&t->options->stepper, &t->phase, last_step(t));
 }
@@ -72,7 +72,7 @@ static wd_status begin_next_phase(wd_trainer *t, wd_err *err)
     WD_TRY(wd_trainer_take_results(t, 0, err)); /* which are of the phase that ends */
     t->phase =
         (wd_phase_begin){.phase = t->phase.phase + 1, .step = t->step, .seconds = t->elapsed_s};
-    const wd_stepper_options stepper = machine_options(t);
+    const wd_stepper_options stepper = stepper_options(t);
     WD_TRY(wd_stepper_enter_phase(t->stepper, &stepper, err));
     if (wd_trainer_writes(t))
         wd_log(WD_LOG_INFO, "after step %" PRId64 " the student learns by recipe %s", t->step,
@@ -298,7 +298,7 @@ static wd_status begin(wd_trainer *t, const wd_stepper_teacher *where, wd_queue 
     const wd_pipeline *first = wd_stepper_first(&o->stepper);
     WD_TRY(open_votes(t, err));
     if (o->resume) WD_TRY(find_phase(t, err));
-    const wd_stepper_options stepper = machine_options(t);
+    const wd_stepper_options stepper = stepper_options(t);
     if (wd_trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->folder, "", o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));

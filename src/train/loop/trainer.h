@@ -5,10 +5,9 @@
  * where it is stopped or fails. */
 #ifndef WD_TRAIN_LOOP_TRAINER_H
 #define WD_TRAIN_LOOP_TRAINER_H
-
 #include "job/watch/watch.h"
-#include "train/loop/stepper.h"
 #include "train/loop/samples.h"
+#include "train/loop/stepper.h"
 #include "train/output/export.h"
 
 typedef struct wd_trainer_options {

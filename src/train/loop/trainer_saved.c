@@ -6,17 +6,16 @@
  * length) is what one resumes a run to change. How the work is divided (ranks, accumulation,
  * deterministic_reduce) says in which order gradients are added, and a run may go on with other
  * ranks than it was begun with. */
-#include "train/loop/trainer_impl.h"
-#include "train/targets/chord.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/text.h"
 #include "core/log.h"
 #include "core/terminal_safe.h"
+#include "core/text.h"
+#include "train/loop/trainer_impl.h"
+#include "train/targets/chord.h"
 
 /* Of the teacher beside its weights. Its scheduler says in which timesteps states are given to it:
  * UniPC in whole ones, Euler not. */

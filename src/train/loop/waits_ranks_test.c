@@ -93,7 +93,7 @@ static int close_all(void **state)
 static void *run_part(void *context)
 {
     part *p = context;
-    rank_machine r;
+    rank_stepper r;
     wd_stepper_options o = *p->options;
     char why[WD_RANK_PEERS_TEXT];
     wd_comm *comm = o.comm = p->at.comm;
@@ -101,7 +101,7 @@ static void *run_part(void *context)
     HARNESS_OK(wd_devices_open(&r.devices, devices[comm->rank], 1, err));
     if (p->direct) HARNESS_OK(wd_rank_peers_open(comm, why, r.devices.device[0], NULL, 0, err));
     HARNESS_CHECK(!comm->peers == !p->direct);
-    open_machine(&r, &o, &all);
+    open_stepper(&r, &o, &all);
     for (int64_t step = 0; step < STEPS; step++) {
         seen.launching = step >= FIRST;
         HARNESS_OK(wd_stepper_step(r.stepper, &(wd_step){.number = step, .lr = 1e-3}, err));
@@ -111,7 +111,7 @@ static void *run_part(void *context)
     while (wd_stepper_results_pending(r.stepper)) wd_stepper_take_result(r.stepper);
     p->waits = seen;
     wd_rank_peers_close(comm);
-    close_machine(&r);
+    close_stepper(&r);
     return NULL;
 }
 
@@ -138,7 +138,7 @@ static int run(const wd_stepper_options *options, bool direct)
 static void by_host_memory_messages_are_waited_for(void **state)
 {
     (void)state;
-    wd_stepper_options o = small_machine(&teacher);
+    wd_stepper_options o = small_stepper(&teacher);
     const int whole = run(&o, false);
     assert_true(whole > 0);
     o.shard_optimizer = true;
@@ -152,7 +152,7 @@ static void by_host_memory_messages_are_waited_for(void **state)
 static void by_nccl_gradients_are_not_waited_for(void **state)
 {
     (void)state;
-    wd_stepper_options o = small_machine(&teacher);
+    wd_stepper_options o = small_stepper(&teacher);
     assert_int_equal(run(&o, true), 0);
     o.shard_optimizer = true;
     assert_int_equal(run(&o, true), 1);

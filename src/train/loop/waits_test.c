@@ -82,7 +82,7 @@ static void steps_are_launched_without_waiting(void **state)
 {
     (void)state;
     for (int accumulation = 1; accumulation <= WD_BATCHES_UNDER_WAY / 2; accumulation++) {
-        wd_stepper_options o = small_machine(&teacher);
+        wd_stepper_options o = small_stepper(&teacher);
         o.accumulation = accumulation;
         run_steps(&o);
         o.micro_batch = 3; /* up to three micro-batches of a sweep's two experts */

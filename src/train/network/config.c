@@ -7,8 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/text.h"
 #include "core/terminal_safe.h"
+#include "core/text.h"
 
 enum {
     VALUE_MAX = 1 << 20,

@@ -106,6 +106,9 @@ wd_status wd_params_open_with(wd_params *out, const wd_params_options *options, 
 {
     const wd_params_names *names = options->names;
     assert(options->dtype == WD_F32 || options->dtype == WD_BF16);
+    WD_REQUIRE(!(options->kinds & WD_PARAMS_AS_COMPUTED) ||
+                   (options->kinds == WD_PARAMS_AS_COMPUTED && options->ranks == 1),
+               "%s: weights without masters are trained, averaged or shared", names->prefix);
     wd_params params = {.names = names,
                         .config = *options->config,
                         .dtype = options->dtype,
@@ -244,6 +247,9 @@ void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 void wd_params_copy_computed(wd_params *to, const wd_params *from, wd_params_buffer buffer,
                              wd_queue *queue)
 {
+    WD_REQUIRE(to->count == from->count && to->dtype == from->dtype,
+               "weights of a network of %lld elements are copied to one of %lld",
+               (long long)from->count, (long long)to->count);
     wd_params_collect(from, buffer, queue);
     const float *whole = from->buffer[wd_params_whole(from, buffer)];
     if (!to->copy) {

@@ -8,7 +8,8 @@
  * so. Where the sizes allow, Q, K and V of an attention touch: one product can serve the three.
  * Under bf16 compute a copy of the weights in bf16 lies beside `p`, at the same offsets: AdamW
  * writes it in the same launch. The fp32 islands are used from `p` itself (their place in the copy,
- * a hundredth of it, is not read).
+ * a hundredth of it, is not read). A network that is not trained may have the copy without `p`, and
+ * the islands beside it.
  *
  * Shared among ranks (ZeRO-1) moments and EMA are packed: a rank has those of its own pieces
  * (job/comm/pieces.h), one behind the other. Weights are whole where passes take them: `p` in F32;
@@ -74,8 +75,8 @@ typedef struct wd_params_options {
     const wd_params_names *names; /* borrowed for good */
     const wd_dit_config *config;  /* borrowed during the call */
     wd_dtype dtype;               /* compute dtype: F32 or BF16 */
-    unsigned kinds;               /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_... */
-    int rank, ranks;              /* the ranks that share the parameters; 0 and 1: they are whole */
+    unsigned kinds;  /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_..., or WD_PARAMS_AS_COMPUTED */
+    int rank, ranks; /* the ranks that share the parameters; 0 and 1: they are whole */
 } wd_params_options;
 
 /* Exchanges the pieces of ranks that share a network (train/network/shard.h). wd_params_collect,
@@ -96,7 +97,7 @@ typedef struct wd_params {
     int64_t count;                    /* elements of a buffer, padding included: [count] below */
     int64_t weights;                  /* elements without padding */
     wd_dtype dtype;                   /* compute dtype: F32 or BF16 */
-    unsigned kinds;                   /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_... */
+    unsigned kinds;                   /* as in wd_params_options */
     wd_device *device;                /* borrowed */
     float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32, device; NULL where not
                                        * wanted; owned */
@@ -105,13 +106,13 @@ typedef struct wd_params {
     /* shared among ranks */
     wd_pieces pieces; /* of [count]; ranks 0: it is not shared */
     int rank;
-    int64_t share; /* elements that are this rank's */
+    int64_t share;                    /* elements that are this rank's */
+    const wd_params_sharing *sharing; /* set by wd_shard_open, with the next; else NULL */
+    wd_shard *shard;                  /* borrowed */
     /* where passes cannot take the islands from `p` */
     float *islands;         /* [islands_count] F32, device; NULL where `p` is whole; owned */
     int64_t *island_offset; /* [table.count] of the island that a line is; owned */
     int64_t islands_count;
-    const wd_params_sharing *sharing; /* set by wd_shard_open, with the next; else NULL */
-    wd_shard *shard;                  /* borrowed */
 } wd_params;
 
 /* Lays out the buffers for the configuration, allocates them on `device`, all zero. Under a dry

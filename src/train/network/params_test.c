@@ -1,8 +1,7 @@
 /* The layout of the flat buffers, the views into them, and what they cost. */
-#include "train/network/params.h"
-
-#include "student_fixture.h"
 #include "failing.h"
+#include "student_fixture.h"
+#include "train/network/params.h"
 
 static void test_layout(void **state)
 {

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/text.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/json/json.h"
 #include "train/output/checkpoint_folder.h"
 #include "train/output/replace_folder.h"
@@ -401,22 +401,31 @@ void wd_checkpoint_close(wd_checkpoint *checkpoint)
 
 /* ---- loading ---- */
 
-/* Fills a weight in BF16 from one in F32, as checkpoints had those of snapshots before. */
+/* Fills a weight in BF16 from one in F32, as earlier versions wrote those of snapshots. In the file
+ * it need not be aligned. */
 static wd_status load_cast(const wd_tensor *to, const wd_tensor *from, wd_queue *queue, wd_err *err)
 {
+    enum { PIECE = STAGING_BYTES / sizeof(float) };
     void *block;
     const int64_t count = wd_tensor_count(from);
-    WD_TRY(wd_alloc(&block, (size_t)count, sizeof(uint16_t), "a checkpoint's weights", err));
-    uint16_t *values = block;
-    const float *given = from->data;
-    for (int64_t i = 0; i < count; i++) values[i] = wd_f32_to_bf16(given[i]);
-    wd_queue_copy_and_wait(queue, to->data, values, wd_tensor_bytes(to));
-    wd_free(values);
+    WD_TRY(wd_alloc(&block, PIECE, sizeof(float) + sizeof(uint16_t), "checkpoint staging", err));
+    float *given = block;
+    uint16_t *values = (uint16_t *)(given + PIECE);
+    for (int64_t at = 0; at < count; at += PIECE) {
+        const int64_t n = count - at < PIECE ? count - at : PIECE;
+        memcpy(given, (const char *)from->data + (size_t)at * sizeof *given,
+               (size_t)n * sizeof *given);
+        for (int64_t k = 0; k < n; k++) values[k] = wd_f32_to_bf16(given[k]);
+        wd_queue_copy_and_wait(queue, (uint16_t *)to->data + at, values,
+                               (size_t)n * sizeof *values);
+    }
+    wd_free(block);
     return WD_OK;
 }
 
+/* `may_cast`: values in F32 may become BF16. */
 static wd_status load_tensor(const wd_checkpoint *checkpoint, const char *name, wd_tensor *to,
-                             wd_queue *queue, wd_err *err)
+                             bool may_cast, wd_queue *queue, wd_err *err)
 {
     const wd_safetensors_entry *entry = wd_safetensors_find(checkpoint->set, name);
     if (!entry) {
@@ -425,7 +434,7 @@ static wd_status load_tensor(const wd_checkpoint *checkpoint, const char *name, 
                        checkpoint->path, name);
     }
     const wd_tensor *from = &entry->tensor;
-    const bool casts = from->dtype == WD_F32 && to->dtype == WD_BF16;
+    const bool casts = may_cast && from->dtype == WD_F32 && to->dtype == WD_BF16;
     if ((from->dtype != to->dtype && !casts) || from->ndim != to->ndim ||
         memcmp(from->dim, to->dim, (size_t)to->ndim * sizeof *to->dim)) {
         char found[128], expected[128];
@@ -464,7 +473,7 @@ static wd_status load_network(const wd_checkpoint *checkpoint, wd_params *params
             if (!wd_tensor_count(&to)) continue;
             char name[NAME_MAX_BYTES];
             tensor_name(name, params, from, line);
-            WD_TRY(load_tensor(checkpoint, name, &to, queue, err));
+            WD_TRY(load_tensor(checkpoint, name, &to, !params->buffer[buffer], queue, err));
         }
         wd_params_take(params, buffer, queue);
     }
@@ -480,7 +489,7 @@ wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, const wd_checkpoin
         WD_TRY_OUT(load_network(checkpoint, tensors->params[k], queue, err));
     for (int64_t i = 0; i < tensors->others; i++) {
         wd_tensor to = tensors->other[i].tensor;
-        WD_TRY_OUT(load_tensor(checkpoint, tensors->other[i].name, &to, queue, err));
+        WD_TRY_OUT(load_tensor(checkpoint, tensors->other[i].name, &to, false, queue, err));
     }
 out:
     wd_queue_wait(queue); /* the mapped file may be closed now */

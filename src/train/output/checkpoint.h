@@ -3,14 +3,16 @@
  * <folder>/step-00000020/
  *     state.safetensors   p.<name>, m.<name>, v.<name>, ema.<name> of the student. The names of
  *                         another network's tensors begin with its prefix (wd_params_names):
- *                         critic.p.<name>. Other tensors of the caller have names of their own
- *     state.json          the step, and the caller's JSON
- *     checksums.xxh128    of both, as `xxh128sum -c` reads them
+ *                         critic.p.<name>. Of a snapshot there is snapshot.p.<name>, in the dtype
+ *                         in which passes take it. Other tensors of the caller have names of their
+ * own state.json          the step, and the caller's JSON checksums.xxh128    of both, as
+ * `xxh128sum -c` reads them
  *
  * Written as <folder>/.tmp-step-00000020, synced, renamed: a kill at any moment leaves the earlier
  * ones and, at worst, a .tmp folder, which the next write removes. checkpoint_list.h says what else
  * the folder of checkpoints may hold, and which checkpoints stay. Tensors are stored by name, so a
- * checkpoint knows nothing of ranks, placement, padding or compute dtype. */
+ * checkpoint knows nothing of ranks, placement or padding; those of networks that are trained are
+ * in F32 whatever the compute dtype. */
 #ifndef WD_TRAIN_OUTPUT_CHECKPOINT_H
 #define WD_TRAIN_OUTPUT_CHECKPOINT_H
 
@@ -84,9 +86,10 @@ void wd_checkpoint_close(wd_checkpoint *checkpoint); /* a zeroed one is fine */
 wd_status wd_checkpoint_read_run(json_t **run, int64_t *step, const char *path, wd_err *err);
 
 /* Fills the networks' buffers (p, and m, v, ema where params have them) and the other tensors (data
- * is written to); names, shapes and dtypes must agree: what does not is named, with both values. An
- * EMA that the checkpoint lacks is taken from p. Passes see the weights p when it returns. Waits
- * for the queue. Of shared params: all ranks, each of which reads all of it and keeps its pieces.
+ * is written to); names, shapes and dtypes must agree: what does not is named, with both values. (A
+ * snapshot in BF16 is also read from F32, in which earlier versions wrote it.) An EMA that the
+ * checkpoint lacks is taken from p. Passes see the weights p when it returns. Waits for the queue.
+ * Of shared params: all ranks, each of which reads all of it and keeps its pieces.
  */
 wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, const wd_checkpoint_tensors *tensors,
                              wd_queue *queue, wd_err *err);

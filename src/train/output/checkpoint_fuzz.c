@@ -20,6 +20,52 @@ static void write_sums(void)
     wd_fuzz_file(STEP "checksums.xxh128", (const uint8_t *)text, (size_t)used);
 }
 
+/* Two networks of one block, which checkpoints are loaded into: a student, and weights in BF16 as
+ * passes take them. */
+static struct {
+    wd_device *device;
+    wd_queue *queue;
+    wd_params student, weights;
+} into;
+
+static void open_networks(void)
+{
+    static const wd_params_names names = WD_PARAMS_NAMES("snapshot", "snapshot.");
+    const wd_dit_config config = {.in_channels = 1,
+                                  .out_channels = 1,
+                                  .heads = 1,
+                                  .head_dim = 2,
+                                  .ffn_dim = 2,
+                                  .layers = 1,
+                                  .freq_dim = 2,
+                                  .text_dim = 1,
+                                  .patch = {1, 1, 1},
+                                  .rope_max_seq_len = 8,
+                                  .cross_attn_norm = true,
+                                  .eps = 1e-6};
+    const wd_params_options options = {.names = &names,
+                                       .config = &config,
+                                       .dtype = WD_BF16,
+                                       .kinds = WD_PARAMS_AS_COMPUTED,
+                                       .ranks = 1};
+    if (wd_device_open_cpu(&into.device, 1, NULL) ||
+        wd_queue_open(&into.queue, into.device, NULL) ||
+        wd_params_open(&into.student, &config, WD_F32, WD_PARAMS_TRAINED, into.device, NULL) ||
+        wd_params_open_with(&into.weights, &options, into.device, NULL))
+        abort();
+}
+
+static void load(const wd_checkpoint *checkpoint)
+{
+    wd_params *const networks[] = {&into.weights, &into.student};
+    wd_err err;
+    if (!into.device) open_networks();
+    for (int i = 0; i < 2; i++) {
+        const wd_checkpoint_tensors tensors = {.params = networks + i, .networks = 1};
+        wd_checkpoint_load(checkpoint, &tensors, into.queue, &err);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static const char *const names[] = {STEP "state.json", STEP "state.safetensors",
@@ -34,7 +80,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const char *step = wd_fuzz_path("checkpoints/step-00000002");
     if (wd_checkpoint_read_run(&run, NULL, step, &err) == WD_OK) json_decref(run);
     wd_checkpoint_hash(hash, step, &err);
-    if (wd_checkpoint_open_latest(&checkpoint, wd_fuzz_path("checkpoints"), &err) == WD_OK)
+    if (wd_checkpoint_open_latest(&checkpoint, wd_fuzz_path("checkpoints"), &err) == WD_OK) {
+        load(&checkpoint);
         wd_checkpoint_close(&checkpoint);
+    }
     return 0;
 }

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "core/log.h"
+#include "failing.h"
 #include "io/json/json.h"
 #include "student_fixture.h"
-#include "failing.h"
 
 enum { ALL = WD_PARAMS_TRAINED | WD_PARAMS_WITH_SLOW | WD_PARAMS_WITH_EMA };
 
@@ -165,6 +165,37 @@ static int64_t count_of(const wd_checkpoint *c, const char *name)
     return wd_tensor_count(&e->tensor);
 }
 
+/* Moves the tensors of the checkpoint in `folder`/step-00000003 by a byte: its header gets a space
+ * more, and the list of hashes follows. */
+static void move_tensors(const char *folder)
+{
+    static const char *const names[] = {"state.safetensors", "state.json"};
+    wd_err err;
+    char path[256], sums[256], hash[33], *data;
+    size_t bytes, used = 0;
+    uint64_t header;
+    snprintf(path, sizeof path, "%s/step-00000003/%s", folder, names[0]);
+    wd_test_ok(wd_file_read(&data, &bytes, path, 1 << 24, &err), &err);
+    char *moved = malloc(bytes + 1);
+    memcpy(&header, data, sizeof header);
+    memcpy(moved, data, sizeof header + header);
+    moved[sizeof header + header] = ' ';
+    memcpy(moved + sizeof header + header + 1, data + sizeof header + header,
+           bytes - sizeof header - header);
+    header++;
+    memcpy(moved, &header, sizeof header);
+    wd_test_ok(wd_file_write(path, moved, bytes + 1, &err), &err);
+    free(moved);
+    wd_free(data);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/step-00000003/%s", folder, names[i]);
+        wd_test_ok(wd_file_hash(hash, path, &err), &err);
+        used += (size_t)snprintf(sums + used, sizeof sums - used, "%s  %s\n", hash, names[i]);
+    }
+    snprintf(path, sizeof path, "%s/step-00000003/checksums.xxh128", folder);
+    wd_test_ok(wd_file_write(path, sums, used, &err), &err);
+}
+
 /* A network that has its weights only as passes take them. Checkpoints once had them in F32
  * whatever the dtype of the student, from which the same weights come. */
 static void test_weights_as_computed(void **state)
@@ -176,11 +207,12 @@ static void test_weights_as_computed(void **state)
               had = open_params(&b, WD_BF16, WD_PARAMS_AS_COMPUTED);
     fill_all(&b, &p, 1);
     wd_params_copy_computed(&had, &p, WD_PARAMS_P, b.queue);
-    for (int older = 0; older < 2; older++) {
+    for (int older = 0; older < 3; older++) {
         wd_checkpoint c;
         const char *folder = new_folder();
         wd_params q = open_params(&b, WD_BF16, WD_PARAMS_AS_COMPUTED);
         write_step(&b, folder, older ? &p : &had, 3);
+        if (older == 2) move_tensors(folder);
         wd_test_ok(wd_checkpoint_open_latest(&c, folder, &err), &err);
         wd_test_ok(wd_checkpoint_load(&c, ONLY(&q), b.queue, &err), &err);
         wd_checkpoint_close(&c);

@@ -12,7 +12,7 @@ enum { COUNT = 16 * LATENT * LATENT, CHORDS = 40, STEPS = 8, STOP = 4, EVERY = 3
 
 static wd_stepper_options options_of(double share)
 {
-    wd_stepper_options o = small_machine(&teacher);
+    wd_stepper_options o = small_stepper(&teacher);
     learn_chords(&o, 2);
     o.trajectory.on_policy_share = share;
     o.trajectory.on_policy_end = 1;
@@ -21,10 +21,10 @@ static wd_stepper_options options_of(double share)
     return o;
 }
 
-static void open_alone(rank_machine *r, const wd_stepper_options *o, const wd_placement *all)
+static void open_alone(rank_stepper *r, const wd_stepper_options *o, const wd_placement *all)
 {
     HARNESS_OK(wd_devices_open(&r->devices, CPU, 1, err));
-    open_machine(r, o, all);
+    open_stepper(r, o, all);
 }
 
 static void the_share_is_of_trajectories(void **state)
@@ -109,7 +109,7 @@ static void blocks_begin_where_the_student_leads(void **state)
     static seen chords[CHORDS];
     const wd_stepper_options o = options_of(0.5);
     const wd_placement all = whole_on_first(&teacher);
-    rank_machine r;
+    rank_stepper r;
     int own = 0, others = 0;
     open_alone(&r, &o, &all);
     see_chords(chords, r.stepper);
@@ -125,17 +125,17 @@ static void blocks_begin_where_the_student_leads(void **state)
             others += !is;
         }
     assert_true(own > 3 && others > 3);
-    close_machine(&r);
+    close_stepper(&r);
 }
 
 /* Reads the chords of a run with these options. */
 static void see_run(seen *out, const wd_stepper_options *o)
 {
     const wd_placement all = whole_on_first(&teacher);
-    rank_machine r;
+    rank_stepper r;
     open_alone(&r, o, &all);
     see_chords(out, r.stepper);
-    close_machine(&r);
+    close_stepper(&r);
 }
 
 /* A student of more steps than chords sees states along the chords, whose slope is its target. */
@@ -253,7 +253,7 @@ static void load(wd_stepper *m)
 static trained run(const wd_stepper_options *o, int64_t first, int64_t last, bool saves)
 {
     const wd_placement all = whole_on_first(&teacher);
-    rank_machine r;
+    rank_stepper r;
     open_alone(&r, o, &all);
     if (first) load(r.stepper);
     for (int64_t step = first; step < last; step++) {
@@ -266,7 +266,7 @@ static trained run(const wd_stepper_options *o, int64_t first, int64_t last, boo
     }
     if (saves) save(r.stepper, last);
     const trained out = keep(r.stepper);
-    close_machine(&r);
+    close_stepper(&r);
     return out;
 }
 
@@ -281,19 +281,22 @@ static bool is_same(const trained *a, const trained *b)
 static void a_stopped_run_goes_on_alike(void **state)
 {
     (void)state;
-    trained whole[2];
-    for (int early = 0; early < 2; early++) {
-        wd_stepper_options o = options_of(1);
-        o.trajectory.on_policy_end = early ? (double)EVERY / STEPS : 1;
-        whole[early] = run(&o, 0, STEPS, false);
-        const trained half = run(&o, 0, STOP, true), rest = run(&o, STOP, STEPS, false);
-        assert_true(is_same(&whole[early], &rest));
-        assert_false(is_same(&whole[early], &half));
-        wd_free(half.weights);
-        wd_free(rest.weights);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        trained whole[2];
+        for (int early = 0; early < 2; early++) {
+            wd_stepper_options o = options_of(1);
+            if (bf16) o.student_dtype = WD_BF16;
+            o.trajectory.on_policy_end = early ? (double)EVERY / STEPS : 1;
+            whole[early] = run(&o, 0, STEPS, false);
+            const trained half = run(&o, 0, STOP, true), rest = run(&o, STOP, STEPS, false);
+            assert_true(is_same(&whole[early], &rest));
+            assert_false(is_same(&whole[early], &half));
+            wd_free(half.weights);
+            wd_free(rest.weights);
+        }
+        assert_false(is_same(&whole[0], &whole[1]));
+        for (int early = 0; early < 2; early++) wd_free(whole[early].weights);
     }
-    assert_false(is_same(&whole[0], &whole[1]));
-    for (int early = 0; early < 2; early++) wd_free(whole[early].weights);
 }
 
 /* On-policy trajectories end when it is time, also between two copies of the weights. */
@@ -344,7 +347,7 @@ static void other_options_are_refused(void **state)
     json_t *saved, *old;
     const wd_stepper_options o = options_of(0.5), none = options_of(0);
     const wd_placement all = whole_on_first(&teacher);
-    rank_machine r;
+    rank_stepper r;
     int64_t count;
     const wd_checkpoint_tensor *tensors;
     open_alone(&r, &o, &all);
@@ -384,7 +387,7 @@ static void other_options_are_refused(void **state)
                     "on_policy_share 0 and is to be resumed with 0.5");
     json_decref(old);
     json_decref(saved);
-    close_machine(&r);
+    close_stepper(&r);
 }
 
 int main(void)
