@@ -338,14 +338,14 @@ foreach(source IN LISTS WD_TEST_SOURCES)
 endforeach()
 foreach(test attention conv products)
   target_link_libraries(test_dev_cuda_${test} PRIVATE wd_cuda_standin_libraries wandistiller)
-  target_link_options(test_dev_cuda_${test} PRIVATE -Wl,--wrap=wd_cuda_kernels_launch)
+  target_link_options(test_dev_cuda_${test} PRIVATE -Wl,--wrap=wd__cuda_kernels_launch)
 endforeach()
 
 foreach(test teacher_run_sweep train_loop_stepper train_loop_brought)
   target_link_options(test_${test} PRIVATE -Wl,--wrap=wd_residency_acquire)
 endforeach()
 target_link_options(test_train_loop_brought PRIVATE
-    -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_residency_part_bring_block
+    -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd__residency_part_bring_block
     -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_file_reader_read_pages)
 foreach(test teacher_run_stage_read dev_cuda_stage_read)
   if(TARGET test_${test})
@@ -361,7 +361,7 @@ target_link_options(test_io_file_temporary PRIVATE -Wl,--wrap=open -Wl,--wrap=li
 target_link_options(test_io_file_writable PRIVATE -Wl,--wrap=rename -Wl,--wrap=mmap)
 target_link_options(test_core_file_space PRIVATE -Wl,--wrap=fallocate)
 target_link_options(test_tests_disk PRIVATE -Wl,--wrap=statvfs)
-target_link_options(test_tests_stop PRIVATE -Wl,--wrap=wd_umt5_bring_layer
+target_link_options(test_tests_stop PRIVATE -Wl,--wrap=wd__umt5_bring_layer
     -Wl,--wrap=wd_tensor_values)
 target_link_options(test_model_files_overlay_cache PRIVATE -Wl,--wrap=wd_safetensors_put)
 # Calls of the system that fail: see tests/faults.h.

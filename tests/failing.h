@@ -27,14 +27,14 @@ static inline bool wd_test_fail_one_(const wd_test_failing_ *f, int64_t n, int64
         f->from_then_on ? "allocation %lld and all later ones fail" : "allocation %lld fails";
     char at[80];
     snprintf(at, sizeof at, which, (long long)n);
-    const int64_t calls = wd_alloc_count(), held = wd_memory_held();
+    const int64_t calls = wd__alloc_count(), held = wd_memory_held();
     if (f->from_then_on)
-        wd_alloc_fail_from(n);
+        wd__alloc_fail_from(n);
     else
-        wd_alloc_fail_at(n);
+        wd__alloc_fail_at(n);
     const wd_status status = f->attempt(f->context, &err);
-    wd_alloc_fail_at(0);
-    const bool reached = wd_alloc_count() - calls >= n;
+    wd__alloc_fail_at(0);
+    const bool reached = wd__alloc_count() - calls >= n;
     const bool may_be_well = !reached || f->may_do_without;
     if (status != WD_OUT_OF_MEMORY && !(status == WD_OK && may_be_well))
         fail_msg("%s: the attempt ended with \"%s\": %s", at, wd_status_text(status), err.message);

@@ -20,9 +20,9 @@ static inline void wd_test_form_name(char out[256], const char *name, wd_compone
     snprintf(other, sizeof other, "%s", name);
     bool known = true;
     if (form->original && c == WD_COMPONENT_VAE)
-        known = wd_names_vae_to_original(other, sizeof other, name, &p->vae);
+        known = wd__names_vae_to_original(other, sizeof other, name, &p->vae);
     else if (form->original && c == WD_COMPONENT_TEXT_ENCODER)
-        known = wd_names_umt5_to_original(other, sizeof other, name);
+        known = wd__names_umt5_to_original(other, sizeof other, name);
     else if (form->original)
         known = wd_names_to_original(other, sizeof other, name);
     if (!known) fail_msg("%s has no original name", name);

@@ -268,7 +268,7 @@ static inline void wd_test_write_gguf(const char *path, const char *twin_path, c
         const wd_safetensors_entry *e = wd_safetensors_at(set, i);
         char name[256];
         if (c == WD_COMPONENT_TEXT_ENCODER)
-            assert_true(wd_names_umt5_to_llama(name, sizeof name, e->name));
+            assert_true(wd__names_umt5_to_llama(name, sizeof name, e->name));
         else
             wd_test_form_name(name, e->name, c, p, &names);
         wd_test_gguf_tensor(&g, twin, name, e, (int)(first + i) % WD_TEST_GGUF_TYPES);

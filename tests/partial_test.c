@@ -148,8 +148,8 @@ static void what_is_not_finite_is_an_error(void **state)
     char model[WD_PATH_MAX];
     wd_err err;
     latents[70] = NAN;
-    const wd_tensor_out tensor = wd_tensor_out_of("latents", WD_F32, latents, dim, 5);
-    wd_test_ok(wd_tensor_file_write(given, &tensor, 1, &err), &err);
+    const wd_tensor_out tensor = wd__tensor_out_of("latents", WD_F32, latents, dim, 5);
+    wd_test_ok(wd__tensor_file_write(given, &tensor, 1, &err), &err);
     run_sample(teacher, out, "--latents", given);
     wd_program_refused(&program, WD_NOT_FINITE, "latents of picture 1: expected finite numbers");
     assert_non_null(strstr(program.err, "at value 70"));

@@ -23,7 +23,7 @@ static inline bool wd_test_fits(const wd_placement *placement, const wd_teacher_
                                 const wd_cluster *cluster)
 {
     wd_placed_bytes bytes;
-    wd_placement_bytes(&bytes, placement, size, cluster);
+    wd__placement_bytes(&bytes, placement, size, cluster);
     for (int d = 0; d < bytes.devices; d++)
         if (wd_placed_peak(&bytes, d) > wd_cluster_at(cluster, d)->bytes) return false;
     return wd_placed_host_peak(&bytes, cluster) <= cluster->host_bytes;

@@ -2,7 +2,7 @@
  * or quantised, while prompts are encoded, and while the student gets its first weights. What it
  * does after the request is counted, not timed.
  *
- * Linked with --wrap=wd_umt5_bring_layer and --wrap=wd_tensor_values. */
+ * Linked with --wrap=wd__umt5_bring_layer and --wrap=wd_tensor_values. */
 #include "runs.h"
 
 #include <dirent.h>
@@ -46,15 +46,15 @@ static void see_log(void *context, wd_log_level level, const char *message)
     if (is_kind("student") && strstr(message, "the student starts from blocks")) ask();
 }
 
-void __real_wd_umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer);
-void __wrap_wd_umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer);
+void __real_wd__umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer);
+void __wrap_wd__umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer);
 
-void __wrap_wd_umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer)
+void __wrap_wd__umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer)
 {
     const bool counts = is_kind("layer") && !wd_device_is_dry(wd_queue_device(e->queue));
     if (counts && asked) done_since++;
     if (counts && !asked) ask();
-    __real_wd_umt5_bring_layer(w, e, layer);
+    __real_wd__umt5_bring_layer(w, e, layer);
 }
 
 void __real_wd_tensor_values(float *to, const wd_tensor *t, int64_t first, int64_t count);

@@ -4,6 +4,9 @@
 # of a list (WD_##name). Two headers that define one name could not be included together, or would
 # give it two meanings. Several headers may declare a struct that one of them defines (typedef
 # struct wd_x wd_x;).
+# Checks also that names that begin with wd__ are used in no other room than the one whose header
+# declares them; tests may use them. A room is a folder; dev/cpu and dev/cpu/isa are one, and so are
+# dev/cuda and dev/cuda/kernels.
 # Usage: tools/check_names.sh [source folder]
 # It relies on the layout of .clang-format: what begins in the first column is at file level.
 set -eu
@@ -52,5 +55,42 @@ function read_line(line) {
 END {
     if (names < 1000) { print names " names: the headers were not found"; exit 1 }
     printf "%d headers, %d names, %d defined twice\n", headers, names, bad
+    exit bad > 0
+}'
+
+find src bench \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) \
+    ! -name '*_test.c' ! -name '*_fuzz.c' | sort | awk '
+function room_of(path) {
+    sub(/^src\//, "", path)
+    sub(/\/[^\/]*$/, "", path)
+    sub(/^dev\/cpu\/isa$/, "dev/cpu", path)
+    sub(/^dev\/cuda\/kernels$/, "dev/cuda", path)
+    return path
+}
+# All names of the file that begin with wd__, but for comments; those of headers are declared
+# there.
+function read_file(file,    line, name, key) {
+    while ((getline line < file) > 0) {
+        if (line ~ /^ *(\/\*|\*)/) continue
+        while (match(line, /(^|[^A-Za-z0-9_])wd__[A-Za-z0-9_]+/)) {
+            name = substr(line, RSTART, RLENGTH)
+            line = substr(line, RSTART + RLENGTH)
+            sub(/^[^w]/, "", name)
+            if (file ~ /\.h$/ && !(name in room)) { room[name] = room_of(file); names++ }
+            key = name " " file
+            if (!(key in used)) { used[key] = name; at[key] = file }
+        }
+    }
+    close(file)
+}
+{ read_file($0) }
+END {
+    for (key in used) {
+        if (room_of(at[key]) == room[used[key]]) continue
+        print at[key] ": " used[key] " is private to " room[used[key]]
+        bad++
+    }
+    if (names < 100) { print names " private names: the sources were not found"; exit 1 }
+    printf "%d private names, %d uses elsewhere\n", names, bad
     exit bad > 0
 }'

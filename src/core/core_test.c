@@ -112,18 +112,18 @@ static void nth_allocation_fails(void **state)
     (void)state;
     void *a = NULL, *b = NULL;
     wd_err err;
-    wd_alloc_fail_at(2);
+    wd__alloc_fail_at(2);
     assert_int_equal(wd_alloc(&a, 4, 4, "a", &err), WD_OK);
     assert_int_equal(wd_alloc(&b, 4, 4, "the second", &err), WD_OUT_OF_MEMORY);
     assert_non_null(strstr(err.message, "the second"));
     assert_int_equal(wd_alloc(&b, 4, 4, "b", &err), WD_OK);
     wd_free(a);
     wd_free(b);
-    wd_alloc_fail_from(2);
+    wd__alloc_fail_from(2);
     assert_int_equal(wd_alloc(&a, 4, 4, "a", &err), WD_OK);
     for (int i = 0; i < 3; i++)
         assert_int_equal(wd_alloc(&b, 4, 4, "all later ones", &err), WD_OUT_OF_MEMORY);
-    wd_alloc_fail_at(0);
+    wd__alloc_fail_at(0);
     assert_int_equal(wd_alloc(&b, 4, 4, "b", &err), WD_OK);
     wd_free(a);
     wd_free(b);

@@ -184,7 +184,7 @@ void wd_memory_restart_peak(void)
     held_peak = held;
 }
 
-int64_t wd_alloc_count(void)
+int64_t wd__alloc_count(void)
 {
     return atomic_load(&calls);
 }
@@ -196,13 +196,13 @@ static void fail_calls(int64_t first, int64_t last)
     atomic_store(&fail_first, first);
 }
 
-void wd_alloc_fail_at(int64_t n)
+void wd__alloc_fail_at(int64_t n)
 {
     const int64_t call = n ? atomic_load(&calls) + n : 0;
     fail_calls(call, call);
 }
 
-void wd_alloc_fail_from(int64_t n)
+void wd__alloc_fail_from(int64_t n)
 {
     fail_calls(atomic_load(&calls) + n, INT64_MAX);
 }

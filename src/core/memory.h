@@ -20,7 +20,7 @@ wd_status wd_copy_text(char **out, const char *text, wd_err *err);
 void wd_free(void *block);
 
 /* Calls of wd_alloc, wd_resize and wd_copy_text so far in this process. */
-int64_t wd_alloc_count(void);
+int64_t wd__alloc_count(void);
 
 /* Bytes of all blocks that the calling thread has allocated and not freed, and their peak since
  * wd_memory_restart_peak. A block counts for the thread that allocates, resizes or frees it. The
@@ -39,10 +39,10 @@ void wd_memory_plan_only(bool on);
 
 /* For tests: call number `n` from now (1 = the next) fails with WD_OUT_OF_MEMORY, once; 0: none
  * does. */
-void wd_alloc_fail_at(int64_t n);
+void wd__alloc_fail_at(int64_t n);
 
-/* For tests: call number `n` from now and every later one fail, until wd_alloc_fail_at is called.
+/* For tests: call number `n` from now and every later one fail, until wd__alloc_fail_at is called.
  */
-void wd_alloc_fail_from(int64_t n);
+void wd__alloc_fail_from(int64_t n);
 
 #endif

@@ -90,7 +90,8 @@ static const char *rate_text(char out[64], const wd_progress *p)
     return out;
 }
 
-const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *p, size_t memory_bytes)
+const char *wd__progress_text(char *out, size_t out_bytes, const wd_progress *p,
+                              size_t memory_bytes)
 {
     char count[48], loss[32] = "", rate[64], left[32], number[32], memory[48] = "";
     if (p->total > 0)
@@ -151,5 +152,5 @@ void wd_progress_at(wd_progress_task *task, int64_t done)
     if (tell(p) || !line_is_due(task)) return;
     task->said = task->begun + p->seconds;
     const size_t memory = task->sharers ? wd_host_memory_part(task->sharers) : 0;
-    wd_log(WD_LOG_INFO, "%s", wd_progress_text(line, sizeof line, p, memory));
+    wd_log(WD_LOG_INFO, "%s", wd__progress_text(line, sizeof line, p, memory));
 }

@@ -30,8 +30,8 @@ void wd_progress_at(wd_progress_task *task, int64_t done);
 
 /* "training: step  120/2000  loss 0.0312  8.4 steps/s  ETA 3:44  memory 412 MB" into `out`;
  * memory_bytes 0: without the memory. Returns `out`. */
-const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *progress,
-                             size_t memory_bytes);
+const char *wd__progress_text(char *out, size_t out_bytes, const wd_progress *progress,
+                              size_t memory_bytes);
 
 /* Shows a picture that has been written to `path` to the function that asked for pictures. */
 void wd_picture_show(const char *path, const uint8_t *rgb, int64_t height, int64_t width);

@@ -36,7 +36,7 @@ static void lines_say_what_there_is(void **state)
                      .rate = 8.44,
                      .seconds_left = 224.2};
     assert_string_equal(
-        wd_progress_text(text, sizeof text, &p, 412345678),
+        wd__progress_text(text, sizeof text, &p, 412345678),
         "training: step  120/2000  loss 0.03121  8.44 steps/s  ETA 3:44  memory 412 MB");
     p = (wd_progress){.what = "encoding prompts",
                       .unit = "prompt",
@@ -44,12 +44,12 @@ static void lines_say_what_there_is(void **state)
                       .loss = NAN,
                       .rate = 0.05,
                       .seconds_left = 7384};
-    assert_string_equal(wd_progress_text(text, sizeof text, &p, 23456789012),
+    assert_string_equal(wd__progress_text(text, sizeof text, &p, 23456789012),
                         "encoding prompts: prompt 7  20 s/prompt  ETA 2:03:04  memory 23.5 GB");
     p.rate = p.seconds_left = NAN;
-    assert_string_equal(wd_progress_text(text, sizeof text, &p, 0),
+    assert_string_equal(wd__progress_text(text, sizeof text, &p, 0),
                         "encoding prompts: prompt 7  -- prompts/s  ETA --:--");
-    assert_int_equal(strlen(wd_progress_text(text, 10, &p, 0)), 9);
+    assert_int_equal(strlen(wd__progress_text(text, 10, &p, 0)), 9);
 }
 
 static void what_was_done_before_is_no_speed(void **state)

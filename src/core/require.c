@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-_Noreturn void wd_require_failed(const char *file, int line, const char *format, ...)
+_Noreturn void wd__require_failed(const char *file, int line, const char *format, ...)
 {
     char message[512];
     va_list list;

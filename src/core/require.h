@@ -7,10 +7,10 @@
 
 /* Ends the process with one line that names the place and the message if `condition` is false. */
 #define WD_REQUIRE(condition, ...)                                                                 \
-    ((condition) ? (void)0 : wd_require_failed(__FILE__, __LINE__, __VA_ARGS__))
+    ((condition) ? (void)0 : wd__require_failed(__FILE__, __LINE__, __VA_ARGS__))
 
 /* Writes "wandistiller: internal error at FILE:LINE: MESSAGE ..." to standard error and aborts. */
-_Noreturn void wd_require_failed(const char *file, int line, const char *format, ...)
+_Noreturn void wd__require_failed(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -34,10 +34,10 @@ bool wd_stop_requested(void)
 
 void wd_stop_begin(void)
 {
-    if (atomic_exchange(&begun, 1)) wd_stop_forget();
+    if (atomic_exchange(&begun, 1)) wd__stop_forget();
 }
 
-void wd_stop_forget(void)
+void wd__stop_forget(void)
 {
     atomic_store(&requested, 0);
 }

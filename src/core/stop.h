@@ -16,6 +16,6 @@ void wd_stop_begin(void);
 void wd_stop_hold(int change);
 
 /* Clears the request. */
-void wd_stop_forget(void);
+void wd__stop_forget(void);
 
 #endif

@@ -24,11 +24,11 @@ static void who_asks_first_tells_the_user(void **state)
     (void)state;
     assert_true(wd_request_stop());
     assert_false(wd_request_stop());
-    wd_stop_forget();
+    wd__stop_forget();
     wd_stop_as_one_of_many(true);
     assert_false(wd_request_stop());
     wd_stop_as_one_of_many(false);
-    wd_stop_forget();
+    wd__stop_forget();
 }
 
 int main(void)

@@ -44,7 +44,7 @@ void wd_device_close(wd_device *device)
         wd_log(WD_LOG_ERROR, "%s: %s (%zu bytes) was not freed before the device was closed",
                device->name, device->block[i].what, device->block[i].bytes);
     assert(!device->blocks && "all blocks must be freed before their device is closed");
-    wd_pinned_close(device);
+    wd__pinned_close(device);
     device->kind->close(device);
 }
 
@@ -86,7 +86,7 @@ static wd_status reserve_block(wd_device *device, wd_err *err)
     return WD_OK;
 }
 
-size_t wd_device_in_granules(const wd_device *device, size_t bytes)
+size_t wd__device_in_granules(const wd_device *device, size_t bytes)
 {
     const size_t granule = device->traits.granule;
     return bytes > SIZE_MAX - granule ? SIZE_MAX : wd_round_up(bytes, granule);
@@ -130,7 +130,7 @@ wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const cha
                           wd_err *err)
 {
     void *address = NULL;
-    bytes = wd_device_in_granules(device, bytes);
+    bytes = wd__device_in_granules(device, bytes);
     pthread_mutex_lock(&device->lock);
     wd_status status = alloc_block(&address, device, bytes, err);
     if (status != WD_OK) {
@@ -181,7 +181,7 @@ void wd_device_restart_peak(wd_device *device)
     for (int i = 0; i < device->sums; i++) device->sum[i].peak = device->sum[i].bytes;
     pthread_mutex_unlock(&device->lock);
 }
-int64_t wd_device_alloc_count(const wd_device *device)
+int64_t wd__device_alloc_count(const wd_device *device)
 {
     return device->allocs;
 }
@@ -252,7 +252,7 @@ wd_status wd_queue_grow_workspace(wd_queue *queue, size_t bytes, wd_err *err)
     wd_device_free(queue->device, queue->workspace);
     queue->workspace = NULL;
     queue->workspace_bytes = 0;
-    bytes = wd_device_in_granules(queue->device, bytes);
+    bytes = wd__device_in_granules(queue->device, bytes);
     WD_TRY(wd_device_alloc(&queue->workspace, queue->device, bytes, "workspace of a queue", err));
     queue->workspace_bytes = bytes;
     return WD_OK;
@@ -283,8 +283,8 @@ void wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
     count_copy(queue, bytes);
     if (!bytes) return;
     if (queue->device->checks_copies) {
-        wd_pinned_require(queue, to, bytes);
-        wd_pinned_require(queue, from, bytes);
+        wd__pinned_require(queue, to, bytes);
+        wd__pinned_require(queue, from, bytes);
     }
     queue->device->kind->copy(queue, to, from, bytes);
 }

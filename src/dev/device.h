@@ -151,7 +151,7 @@ void wd_device_each_block(wd_device *device, wd_device_block_fn *fn, void *conte
 /* Calls `fn` for every name of blocks since then, with the peak of its bytes. */
 void wd_device_each_peak(wd_device *device, wd_device_block_fn *fn, void *context);
 /* The number of calls of wd_device_alloc so far. */
-int64_t wd_device_alloc_count(const wd_device *device);
+int64_t wd__device_alloc_count(const wd_device *device);
 
 /* ---- host memory that copies read and write ----
  *

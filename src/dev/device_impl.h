@@ -125,7 +125,7 @@ wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, 
 void wd_device_discard(wd_device *device);
 
 /* `bytes` rounded up to granules; SIZE_MAX: overflow. */
-size_t wd_device_in_granules(const wd_device *device, size_t bytes);
+size_t wd__device_in_granules(const wd_device *device, size_t bytes);
 
 /* Whether the address is in a block of this device. */
 bool wd_device_has(wd_device *device, const void *address);

@@ -81,7 +81,7 @@ static void books_are_kept(void **state)
         wd_device_free(device, NULL);
         assert_int_equal(wd_device_bytes(device), counted(device, 5000));
         assert_int_equal(wd_device_bytes_peak(device), both);
-        assert_int_equal(wd_device_alloc_count(device), 3);
+        assert_int_equal(wd__device_alloc_count(device), 3);
         wd_device_free(device, b);
         wd_device_free(device, none);
         assert_int_equal(wd_device_bytes(device), 0);
@@ -548,9 +548,9 @@ static void check_rehearsal(opener *open)
     assert_int_equal(wd_rehearsal_open(&rehearsal, queue, NULL), WD_OK);
     launch_some(wd_queue_device(rehearsal), rehearsal, false, 0);
     assert_int_equal(wd_rehearsal_close(rehearsal, queue, NULL), WD_OK);
-    const int64_t before = wd_device_alloc_count(target);
+    const int64_t before = wd__device_alloc_count(target);
     launch_some(target, queue, false, 0);
-    assert_int_equal(wd_device_alloc_count(target), before + 2); /* its tensors */
+    assert_int_equal(wd__device_alloc_count(target), before + 2); /* its tensors */
     wd_queue_close(queue);
     wd_device_close(target);
 }
@@ -624,8 +624,8 @@ static void isa_can_be_lowered(void **state)
     assert_int_equal(wd_device_open_cpu(&device, 1, &err), WD_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "sse9"));
     for (int isa = 0; isa < WD_CPU_ISA_COUNT; isa++) { /* of a build with WD_ISAS */
-        if (wd_cpu_isa_is_built((wd_cpu_isa)isa)) continue;
-        setenv("WD_CPU_ISA", wd_cpu_isa_name((wd_cpu_isa)isa), 1);
+        if (wd__cpu_isa_is_built((wd_cpu_isa)isa)) continue;
+        setenv("WD_CPU_ISA", wd__cpu_isa_name((wd_cpu_isa)isa), 1);
         wd_test_refused(wd_device_open_cpu(&device, 1, &err), &err, WD_UNSUPPORTED,
                         "this program was built with the kernels of generic");
     }

@@ -63,7 +63,7 @@ static void dry_queue_close(wd_queue *queue)
 static wd_status dry_reserve(wd_queue *queue, size_t bytes, wd_err *err)
 {
     (void)err;
-    bytes = wd_device_in_granules(queue->device, bytes);
+    bytes = wd__device_in_granules(queue->device, bytes);
     if (bytes > queue->workspace_bytes) queue->workspace_bytes = bytes;
     return WD_OK;
 }

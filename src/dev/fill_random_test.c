@@ -52,9 +52,9 @@ static void values_are_standard_normal_and_repeat(void **state)
         double sum = 0, squares = 0;
         int64_t same = 0;
         for (int64_t j = 0; j < count; j++) {
-            const float x = wd_load(host, type, j);
-            assert_true(isfinite(x) && (j < BLOCK || x == wd_load(host, type, j - BLOCK)));
-            same += j && x == wd_load(host, type, j - 1);
+            const float x = wd__load(host, type, j);
+            assert_true(isfinite(x) && (j < BLOCK || x == wd__load(host, type, j - BLOCK)));
+            same += j && x == wd__load(host, type, j - 1);
             sum += x;
             squares += (double)x * (double)x;
         }
@@ -63,7 +63,7 @@ static void values_are_standard_normal_and_repeat(void **state)
             assert_true(fabs(squares / (double)count - 0.25) < 0.01);
             assert_true(same < count / 100);
         }
-        for (int64_t j = count; j < MOST + BEHIND; j++) assert_true(wd_load(host, type, j) == 0);
+        for (int64_t j = count; j < MOST + BEHIND; j++) assert_true(wd__load(host, type, j) == 0);
         wd_device_close(device);
     }
     free(host);

@@ -31,7 +31,7 @@ void wd_device_reserve_beside(wd_device *device, size_t bytes)
 
 void wd_device_reserve_more_beside(wd_device *device, size_t bytes)
 {
-    const size_t taken = wd_device_in_granules(device, bytes);
+    const size_t taken = wd__device_in_granules(device, bytes);
     device->traits.bytes_beside += taken;
     device->bytes_max -= taken < device->bytes_max ? taken : device->bytes_max;
 }

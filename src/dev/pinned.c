@@ -60,7 +60,7 @@ static bool has(const wd_device_kind *kind, const void *address, size_t bytes)
     return found;
 }
 
-void wd_pinned_close(const wd_device *device)
+void wd__pinned_close(const wd_device *device)
 {
     pthread_mutex_lock(&list_lock);
     for (range **at = &list_first; *at;)
@@ -71,7 +71,7 @@ void wd_pinned_close(const wd_device *device)
     pthread_mutex_unlock(&list_lock);
 }
 
-void wd_pinned_require(const wd_queue *queue, const void *address, size_t bytes)
+void wd__pinned_require(const wd_queue *queue, const void *address, size_t bytes)
 {
     wd_device *device = queue->device;
     if (device->kind->owns(device, address)) return;

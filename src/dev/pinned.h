@@ -7,11 +7,11 @@
 
 /* Ends the process unless [address, address + bytes) is in a pool of the queue's kind of device, or
  * is host memory that was allocated for or registered with this kind. */
-void wd_pinned_require(const wd_queue *queue, const void *address, size_t bytes);
+void wd__pinned_require(const wd_queue *queue, const void *address, size_t bytes);
 
 /* Removes the device's host memory from the list if it was not freed or unregistered: memory to
  * which other devices may still write is not freed when a job ends early. */
-void wd_pinned_close(const wd_device *device);
+void wd__pinned_close(const wd_device *device);
 
 /* Maps a zeroed block. Blocks are few and large (arenas). They use huge pages as far as possible,
  * since rows that are a stride apart would otherwise miss the TLB as often as the cache. `bytes` >

@@ -51,7 +51,7 @@ static inline void harness_exchange(wd_comm *comm, wd_lane lane, int round)
         from_at[r + 1] = from_at[r] + harness_part(me, r, round);
         harness_fill(from + from_at[r], me, r, round, from_at[r + 1] - from_at[r]);
     }
-    wd_comm_wait(comm, wd_comm_exchange(comm, lane, to, to_at, from, from_at, NULL));
+    wd_comm_wait(comm, wd__comm_exchange(comm, lane, to, to_at, from, from_at, NULL));
     for (int r = 0; r < comm->ranks; r++)
         harness_see(to + to_at[r], r, me, round, to_at[r + 1] - to_at[r]);
 }
@@ -78,20 +78,20 @@ static inline void harness_within(wd_comm *comm, wd_lane lane, int round)
     if (comm->ranks % 2) return;
     const wd_group near = {me - alike, 1, half}, far = {alike, half, 2};
     for (int i = 0; i < half; i++) {
-        const int r = wd_group_rank(&near, i);
+        const int r = wd__group_rank(&near, i);
         to_at[i + 1] = to_at[i] + harness_part(r, me, round);
         from_at[i + 1] = from_at[i] + harness_part(me, r, round);
         harness_fill(from + from_at[i], me, r, round, from_at[i + 1] - from_at[i]);
     }
-    wd_comm_wait(comm, wd_comm_exchange_within(comm, lane, near, to, (wd_comm_parts){to_at, 1},
-                                               from, (wd_comm_parts){from_at, 1}, NULL));
+    wd_comm_wait(comm, wd__comm_exchange_within(comm, lane, near, to, (wd_comm_parts){to_at, 1},
+                                                from, (wd_comm_parts){from_at, 1}, NULL));
     for (int i = 0; i < half; i++)
-        harness_see(to + to_at[i], wd_group_rank(&near, i), me, round, to_at[i + 1] - to_at[i]);
+        harness_see(to + to_at[i], wd__group_rank(&near, i), me, round, to_at[i + 1] - to_at[i]);
     for (int r = 0; r < comm->ranks; r++) to_at[r + 1] = to_at[r] + harness_part(r, 0, round);
     memset(to, 0, sizeof to);
     harness_fill(to + to_at[me], me, 0, round, to_at[me + 1] - to_at[me]);
-    wd_comm_wait(comm, wd_comm_gather_within(comm, lane, far, to,
-                                             (wd_comm_parts){to_at + alike, half}, NULL));
+    wd_comm_wait(comm, wd__comm_gather_within(comm, lane, far, to,
+                                              (wd_comm_parts){to_at + alike, half}, NULL));
     for (int r = 0; r < comm->ranks; r++) {
         if (r % half == alike) harness_see(to + to_at[r], r, 0, round, to_at[r + 1] - to_at[r]);
         for (size_t i = to_at[r]; r % half != alike && i < to_at[r + 1]; i++) HARNESS_CHECK(!to[i]);

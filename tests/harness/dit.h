@@ -366,11 +366,11 @@ static inline harness_results harness_run(harness *h, const harness_inputs *in, 
                         .queue = h->queue,
                         .arena = &arena};
     wd_test_ok(wd_dit_rope_open(&c.rope, &h->config, &in->shape, h->queue, &err), &err);
-    int64_t allocs = wd_device_alloc_count(h->device);
+    int64_t allocs = wd__device_alloc_count(h->device);
     wd_queue_totals before = wd_queue_total(h->queue);
     harness_pass(h, &io, &mode, &c);
     wd_queue_wait(h->queue);
-    r.allocs = wd_device_alloc_count(h->device) - allocs;
+    r.allocs = wd__device_alloc_count(h->device) - allocs;
     r.totals = wd_queue_total(h->queue);
     r.totals.launches -= before.launches;
     r.totals.flops -= before.flops;

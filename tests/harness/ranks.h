@@ -123,7 +123,7 @@ static inline void check_peaks(const rank_stepper *r)
 static inline int64_t device_allocations(const rank_stepper *r)
 {
     int64_t n = 0;
-    for (int i = 0; i < r->devices.count; i++) n += wd_device_alloc_count(r->devices.device[i]);
+    for (int i = 0; i < r->devices.count; i++) n += wd__device_alloc_count(r->devices.device[i]);
     return n;
 }
 

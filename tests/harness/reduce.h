@@ -91,7 +91,7 @@ static inline void backward(wd_reduce *reduce, float *data, const float *from, c
 
 static inline void check_own(const wd_reduce *reduce, int rank, const float *got, const float *want)
 {
-    const wd_pieces *p = wd_reduce_pieces(reduce);
+    const wd_pieces *p = wd__reduce_pieces(reduce);
     for (int64_t b = 0; b < wd_pieces_buckets(p); b++) {
         const wd_range own = wd_pieces_piece(p, b, rank);
         for (int64_t i = own.first; i < own.end; i++) HARNESS_CHECK(got[i] == want[i]);
@@ -102,7 +102,7 @@ static inline void check_own(const wd_reduce *reduce, int rank, const float *got
 static inline void gather(wd_reduce *reduce, float *data, float *host, const job *j, int rank,
                           wd_queue *queue)
 {
-    const wd_pieces *p = wd_reduce_pieces(reduce);
+    const wd_pieces *p = wd__reduce_pieces(reduce);
     const size_t bytes = (size_t)j->count * sizeof *host;
     for (int64_t i = 0; i < j->count; i++) host[i] = -1;
     for (int64_t b = 0; b < wd_pieces_buckets(p); b++) {
@@ -129,7 +129,7 @@ static inline void gather(wd_reduce *reduce, float *data, float *host, const job
 
 static inline void check_sent(const wd_reduce *reduce, const wd_comm *comm, const job *j)
 {
-    const wd_pieces *p = wd_reduce_pieces(reduce);
+    const wd_pieces *p = wd__reduce_pieces(reduce);
     const int near = j->ranks / j->hosts;
     const int64_t own = wd_pieces_share(p, comm->rank);
     const int64_t exchanged = (j->by_round ? j->rounds : 1) * (j->count - own);
@@ -176,7 +176,7 @@ static inline void *run_part(void *context)
     for (int i = 0; i < ROUNDS_MAX; i++)
         HARNESS_CHECK(wd_host_alloc((void **)&from[i], device, bytes, "a contribution", NULL) ==
                       WD_OK);
-    const int64_t allocs = wd_device_alloc_count(device), held = wd_memory_held();
+    const int64_t allocs = wd__device_alloc_count(device), held = wd_memory_held();
     for (int step = 0; step < STEPS; step++) {
         wd_queue_wait(queue);
         for (int round = 0; round < j->rounds; round++) {
@@ -200,7 +200,7 @@ static inline void *run_part(void *context)
     }
     check_sent(reduce, p->comm, j);
     gather(reduce, data, got, j, rank, queue);
-    HARNESS_CHECK(wd_device_alloc_count(device) == allocs);
+    HARNESS_CHECK(wd__device_alloc_count(device) == allocs);
     wd_reduce_close(reduce);
     for (int i = 0; i < ROUNDS_MAX; i++) wd_host_free(device, from[i]);
     wd_free(got);

@@ -70,8 +70,8 @@ static inline void array_close(wd_cuda_device *d, void *host)
 {
     int i = 0;
     while (device_arrays[i].host != host) i++;
-    if (device_arrays[i].memory && wd_cuda_enter(d))
-        wd_cuda_driver_of(d)->mem_free(device_arrays[i].memory);
+    if (device_arrays[i].memory && wd__cuda_enter(d))
+        wd__cuda_driver_of(d)->mem_free(device_arrays[i].memory);
     free(host);
     device_arrays[i] = device_arrays[--device_array_count];
 }
@@ -169,8 +169,8 @@ static inline int only_written(size_t field[FIELDS_MAX], wd_op op, const void *a
 static inline wd_cu_address array_memory(wd_cuda_device *d, size_t bytes)
 {
     wd_cu_address memory = 0;
-    array_require(wd_cuda_enter(d) &&
-                      !wd_cuda_driver_of(d)->mem_alloc(&memory, bytes + 2 * array_guard()),
+    array_require(wd__cuda_enter(d) &&
+                      !wd__cuda_driver_of(d)->mem_alloc(&memory, bytes + 2 * array_guard()),
                   "there is no device memory for an array");
     return memory;
 }
@@ -187,7 +187,7 @@ static inline void array_fill(wd_cuda_device *d, wd_cu_address memory, const dev
         memcpy(image + guard, host, a->bytes);
     else
         memset(image + guard, OUTPUT_BYTE, a->bytes);
-    array_require(!wd_cuda_driver_of(d)->mem_copy(memory, (uintptr_t)image, bytes),
+    array_require(!wd__cuda_driver_of(d)->mem_copy(memory, (uintptr_t)image, bytes),
                   "an array cannot be copied to the device");
     free(image);
 }
@@ -207,7 +207,7 @@ static inline char *array_read(wd_cuda_device *d, wd_cu_address memory, const de
 {
     const size_t guard = array_guard(), bytes = a->bytes + 2 * guard;
     char *image = malloc(bytes);
-    array_require(image && !wd_cuda_driver_of(d)->mem_copy((uintptr_t)image, memory, bytes),
+    array_require(image && !wd__cuda_driver_of(d)->mem_copy((uintptr_t)image, memory, bytes),
                   "an array cannot be copied from the device");
     check_guard(image, guard, "before");
     check_guard(image + guard + a->bytes, guard, "behind");
@@ -278,7 +278,7 @@ static inline void array_compare(wd_cuda_device *d, device_array *a, const char 
                              i, a->bytes);
         free(first);
     }
-    wd_cuda_driver_of(d)->mem_free(a->output);
+    wd__cuda_driver_of(d)->mem_free(a->output);
     a->output = 0;
 }
 

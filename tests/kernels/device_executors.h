@@ -45,7 +45,7 @@ static int executor_count;                            /* 0: none was opened yet 
 static inline wd_status executor_open_one(int executor, wd_err *err)
 {
     tested_device *t = &executor_devices[executor];
-    WD_TRY((executor == EXECUTOR_KERNELS ? wd_cuda_open_kernels : wd_device_open_cuda)(
+    WD_TRY((executor == EXECUTOR_KERNELS ? wd__cuda_open_kernels : wd_device_open_cuda)(
         &t->device, tested_gpu_number(), err));
     return wd_queue_open(&t->queue, t->device, err);
 }
@@ -82,7 +82,7 @@ static inline void *executor_memory(size_t bytes)
 }
 static inline void executor_memory_free(void *block)
 {
-    array_close(wd_cuda_of(executor_device->device), block);
+    array_close(wd__cuda_of(executor_device->device), block);
 }
 
 static inline int executors(void)
@@ -96,12 +96,12 @@ static inline void executor_report(void)
 {
     char text[512];
     if (executor_count <= EXECUTOR_LIBRARIES) return;
-    const wd_cuda_device *d = wd_cuda_of(executor_devices[EXECUTOR_LIBRARIES].device);
-    for (int64_t i = 0; wd_cuda_products_describe(d->products, i, text, sizeof text); i++)
+    const wd_cuda_device *d = wd__cuda_of(executor_devices[EXECUTOR_LIBRARIES].device);
+    for (int64_t i = 0; wd__cuda_products_describe(d->products, i, text, sizeof text); i++)
         printf("cuBLASLt: %s\n", text);
-    for (int64_t i = 0; wd_cuda_attention_describe(d->attention, i, text, sizeof text); i++)
+    for (int64_t i = 0; wd__cuda_attention_describe(d->attention, i, text, sizeof text); i++)
         printf("cuDNN: %s\n", text);
-    for (int64_t i = 0; wd_cuda_conv_describe(d->conv, i, text, sizeof text); i++)
+    for (int64_t i = 0; wd__cuda_conv_describe(d->conv, i, text, sizeof text); i++)
         printf("cuDNN: %s\n", text);
 }
 
@@ -138,18 +138,18 @@ static inline void executor_fill_workspace(wd_op op, const void *args)
 {
     wd_err err;
     wd_queue *queue = executor_device->queue;
-    wd_cuda_device *d = wd_cuda_of(executor_device->device);
-    const size_t bytes = wd_cuda_workspace(&d->base, op, args);
+    wd_cuda_device *d = wd__cuda_of(executor_device->device);
+    const size_t bytes = wd__cuda_workspace(&d->base, op, args);
     tested_gpu_require(wd_queue_reserve_workspace(queue, bytes, &err), "a workspace", &err);
     if (!bytes) return;
-    wd_cuda_enter(d);
-    wd_cuda_driver_of(d)->memset_d8_async((wd_cu_address)(uintptr_t)queue->workspace, 0xff, bytes,
-                                          ((wd_cuda_queue *)queue)->stream);
+    wd__cuda_enter(d);
+    wd__cuda_driver_of(d)->memset_d8_async((wd_cu_address)(uintptr_t)queue->workspace, 0xff, bytes,
+                                           ((wd_cuda_queue *)queue)->stream);
 }
 
 static inline void executor_run(wd_op op, const void *args, size_t bytes)
 {
-    wd_cuda_device *d = wd_cuda_of(executor_device->device);
+    wd_cuda_device *d = wd__cuda_of(executor_device->device);
     if (arrays_prepare(d, op, args, bytes)) {
         executor_fill_workspace(op, args);
         executor_launch(op, args, bytes, true);
@@ -182,7 +182,7 @@ static inline void executor_use(wd_cpu_table *table, char name[64], int executor
     if (executor <= EXECUTOR_GENERIC) {
         snprintf(name, 64, "generic CPU kernels");
         wd_parallel_set_threads(1);
-        wd_cpu_table_fill(table, WD_CPU_ISA_generic);
+        wd__cpu_table_fill(table, WD_CPU_ISA_generic);
         return;
     }
     executor_device = &executor_devices[executor];

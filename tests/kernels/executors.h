@@ -40,8 +40,8 @@ static inline void executor_memory_free(void *block)
 static inline int executors(void)
 {
     int count = 0;
-    for (int isa = (int)wd_cpu_isa_best(WD_CPU_ISA_COUNT - 1); isa >= 0; isa--)
-        count += wd_cpu_isa_is_built((wd_cpu_isa)isa);
+    for (int isa = (int)wd__cpu_isa_best(WD_CPU_ISA_COUNT - 1); isa >= 0; isa--)
+        count += wd__cpu_isa_is_built((wd_cpu_isa)isa);
     return count;
 }
 static inline int executor_ways(int executor, int ways)
@@ -62,17 +62,17 @@ static inline bool executor_runs(int executor, wd_op op)
 static inline wd_cpu_isa executor_isa(int executor)
 {
     int isa = 0;
-    while (!wd_cpu_isa_is_built((wd_cpu_isa)isa) || executor-- > 0) isa++;
+    while (!wd__cpu_isa_is_built((wd_cpu_isa)isa) || executor-- > 0) isa++;
     return (wd_cpu_isa)isa;
 }
 
 /* Fills the table, and writes the name of the executor into `name`. */
 static inline void executor_use(wd_cpu_table *table, char name[64], int executor, int way)
 {
-    snprintf(name, 64, "%s, %d threads", wd_cpu_isa_name(executor_isa(executor)),
+    snprintf(name, 64, "%s, %d threads", wd__cpu_isa_name(executor_isa(executor)),
              executor_threads[way]);
     wd_parallel_set_threads(executor_threads[way]);
-    wd_cpu_table_fill(table, executor_isa(executor));
+    wd__cpu_table_fill(table, executor_isa(executor));
 }
 
 /* Whether all executors give the same bits for an operation, and not only all ways of one executor.

@@ -31,9 +31,9 @@ static void make_product(world *w, void *out, const void *params)
     a->c = out_array(w, WD_F32, ROWS * WIDTH, WIDTH, ORDINARY);
     a->a = make_array(w, WD_F32, ROWS, ORDINARY);
     a->b = make_array(w, WD_F32, WIDTH, ORDINARY);
-    for (int i = 0; i < ROWS; i++) wd_store(w->array[1].data, WD_F32, i, 1);
-    for (int i = 0; i < WIDTH; i++) wd_store(w->array[2].data, WD_F32, i, (float)i);
-    if (*faulty && runs++) wd_store(w->array[1].data, WD_F32, 2, 3);
+    for (int i = 0; i < ROWS; i++) wd__store(w->array[1].data, WD_F32, i, 1);
+    for (int i = 0; i < WIDTH; i++) wd__store(w->array[2].data, WD_F32, i, (float)i);
+    if (*faulty && runs++) wd__store(w->array[1].data, WD_F32, 2, 3);
 }
 
 static void make_fill(world *w, void *out, const void *params)

@@ -101,7 +101,7 @@ static inline void *make_array(world *w, wd_dtype type, int64_t count, filling h
         float v = normal_value((uint64_t)i + ((uint64_t)w->arrays << 40) + 1);
         if (how == POSITIVE) v = fabsf(v);
         if (how == NASTY) v = nasty_value(v, (uint64_t)(i + 5 * w->arrays));
-        wd_store(data, type, i, v);
+        wd__store(data, type, i, v);
     }
     w->array[w->arrays++] = (array){data, type, count, 1, false};
     return data;
@@ -127,8 +127,8 @@ static inline void free_world(world *w)
  * of a row depend on the number of rows. */
 static inline void run_kernel(const wd_cpu_table *table, wd_op op, const void *args)
 {
-    wd_onednn_limit_isa(wd_cpu_isa_best(WD_CPU_ISA_COUNT - 1));
-    size_t bytes = wd_cpu_workspace_bytes(table, op, args);
+    wd__onednn_limit_isa(wd__cpu_isa_best(WD_CPU_ISA_COUNT - 1));
+    size_t bytes = wd__cpu_workspace_bytes(table, op, args);
     void *workspace = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
     if (bytes) memset(workspace, 0xff, bytes);
     wd_cpu_context context = {workspace, bytes, WD_CPU_ISA_generic, table};
@@ -197,7 +197,7 @@ static inline double row_scale(const array *a, int64_t row)
 {
     double scale = 0;
     for (int64_t i = row * a->width; i < (row + 1) * a->width && i < a->count; i++) {
-        double v = fabs(wd_load(a->data, a->type, i));
+        double v = fabs(wd__load(a->data, a->type, i));
         if (isfinite(v) && v > scale) scale = v;
     }
     return scale;
@@ -216,8 +216,8 @@ static inline void compare_array(const array *got, const array *expected, const 
     wrong w = {0};
     for (int64_t i = 0; i < got->count; i++) {
         if (i % got->width == 0) scale = row_scale(expected, i / got->width);
-        double error = error_of(wd_load(got->data, got->type, i),
-                                wd_load(expected->data, got->type, i), scale, got->type, t);
+        double error = error_of(wd__load(got->data, got->type, i),
+                                wd__load(expected->data, got->type, i), scale, got->type, t);
         if (error > w.error) w.worst = i;
         if (error > w.error) w.error = error;
         if (error > 1 && !w.count++) w.first = i;
@@ -229,9 +229,9 @@ static inline void compare_array(const array *got, const array *expected, const 
         "[%lld] = %.9g, expected %.9g; the largest error, %.3g of the tolerance, has "
         "[%lld] = %.9g, expected %.9g",
         what, index, wd_dtype_file_name(got->type), (long long)got->width, (long long)w.count,
-        (long long)got->count, (long long)w.first, wd_load(got->data, got->type, w.first),
-        wd_load(expected->data, got->type, w.first), w.error, (long long)w.worst,
-        wd_load(got->data, got->type, w.worst), wd_load(expected->data, got->type, w.worst));
+        (long long)got->count, (long long)w.first, wd__load(got->data, got->type, w.first),
+        wd__load(expected->data, got->type, w.first), w.error, (long long)w.worst,
+        wd__load(got->data, got->type, w.worst), wd__load(expected->data, got->type, w.worst));
 }
 
 /* Whether an element of both arrays has the same bits, except for sign and payload of NaN, which
@@ -240,7 +240,7 @@ static inline bool same_element(const array *a, const array *b, int64_t i)
 {
     size_t size = wd_dtype_bytes(a->type), at = (size_t)i * size;
     return !memcmp((char *)a->data + at, (char *)b->data + at, size) ||
-           (isnan(wd_load(a->data, a->type, i)) && isnan(wd_load(b->data, b->type, i)));
+           (isnan(wd__load(a->data, a->type, i)) && isnan(wd__load(b->data, b->type, i)));
 }
 
 static inline bool same_bits(const array *a, const array *b)
@@ -262,8 +262,8 @@ static inline void require_same(const array *a, const array *b, const char *what
     kernel_case_fail("%s: array %d %s: %lld of %lld elements have other bits, the first is [%lld] "
                      "= %.9g, expected %.9g",
                      what, index, otherwise, (long long)w.count, (long long)a->count,
-                     (long long)w.first, wd_load(a->data, a->type, w.first),
-                     wd_load(b->data, b->type, w.first));
+                     (long long)w.first, wd__load(a->data, a->type, w.first),
+                     wd__load(b->data, b->type, w.first));
 }
 
 /* Ends a program of kernel tests; returns its exit status. */
@@ -296,7 +296,7 @@ static inline void check_kernel(wd_op op, make_fn *make, const void *params, tol
     wd_cpu_table table;
     world expected, first = {0}, got;
     if (!kernel_case_begin(op)) return;
-    wd_cpu_table_reference(&table);
+    wd__cpu_table_reference(&table);
     run_case(&expected, &table, op, make, params);
     for (int executor = 0; executor < executors(); executor++)
         for (int way = 0; way < ways_of(executor, op, WAYS_LIGHT); way++) {

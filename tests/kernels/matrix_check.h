@@ -41,7 +41,7 @@ static inline void check_matrix(wd_op op, make_fn *make, const void *params, tol
     world expected, first, got;
     const world none = {0};
     if (!kernel_case_begin(op)) return;
-    wd_cpu_table_reference(&table);
+    wd__cpu_table_reference(&table);
     run_case(&expected, &table, op, make, params);
     for (int executor = 0; executor < executors(); executor++) {
         first = none;

@@ -293,7 +293,7 @@ void wd_standin_install(const wd_standin_options *options)
 #define X(result, field, symbol, parameters) table.driver.field = wd_standin_##field;
     WD_CUDA_DRIVER_MAP(X)
 #undef X
-    wd_cuda_api_use(&table);
+    wd__cuda_api_use(&table);
 }
 
 int wd_standin_remove(void)
@@ -302,7 +302,7 @@ int wd_standin_remove(void)
     int left = s->modules;
     left += wd_standin_free_streams() + wd_standin_free_pools();
     current = NULL;
-    wd_cuda_api_use(NULL);
+    wd__cuda_api_use(NULL);
     pthread_mutex_unlock(&lock);
     return left;
 }

@@ -57,13 +57,13 @@ static inline bool executor_runs(int executor, wd_op op)
 
 static inline size_t executor_workspace(wd_op op, const void *args)
 {
-    return wd_cuda_kernels_take(op, args) ? wd_cuda_kernels_workspace(op, args) : 0;
+    return wd__cuda_kernels_take(op, args) ? wd__cuda_kernels_workspace(op, args) : 0;
 }
 
 static inline void executor_run(wd_op op, const void *args, void *workspace)
 {
-    WD_REQUIRE(wd_cuda_kernels_take(op, args), "%s is not for our kernels", wd_op_name(op));
-    wd_cuda_kernels_run(op, args, workspace, wd_standin_run, executor_standin);
+    WD_REQUIRE(wd__cuda_kernels_take(op, args), "%s is not for our kernels", wd_op_name(op));
+    wd__cuda_kernels_run(op, args, workspace, wd_standin_run, executor_standin);
 }
 
 /* Our kernels as entries of the processor's table. */
@@ -85,7 +85,7 @@ static inline void executor_use(wd_cpu_table *table, char name[64], int executor
     if (executor == EXECUTOR_GENERIC) {
         snprintf(name, 64, "generic CPU kernels");
         wd_parallel_set_threads(1);
-        wd_cpu_table_fill(table, WD_CPU_ISA_generic);
+        wd__cpu_table_fill(table, WD_CPU_ISA_generic);
         return;
     }
     snprintf(name, 64, "CUDA kernels, threads %s", orders[way]);

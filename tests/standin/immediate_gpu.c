@@ -99,16 +99,16 @@ void wd_standin_driver_fail_after(int64_t calls)
     calls_left = calls;
 }
 
-wd_status __wrap_wd_cuda_kernels_launch(const wd_cuda_work *work, wd_op op, const void *args,
-                                        wd_err *err);
+wd_status __wrap_wd__cuda_kernels_launch(const wd_cuda_work *work, wd_op op, const void *args,
+                                         wd_err *err);
 
-wd_status __wrap_wd_cuda_kernels_launch(const wd_cuda_work *work, wd_op op, const void *args,
-                                        wd_err *err)
+wd_status __wrap_wd__cuda_kernels_launch(const wd_cuda_work *work, wd_op op, const void *args,
+                                         wd_err *err)
 {
     wd_cpu_table table;
     (void)work, (void)err;
-    wd_cpu_table_reference(&table);
-    size_t bytes = wd_cpu_workspace_bytes(&table, op, args);
+    wd__cpu_table_reference(&table);
+    size_t bytes = wd__cpu_workspace_bytes(&table, op, args);
     wd_cpu_context context = {
         .workspace = bytes ? malloc(bytes) : NULL, .workspace_bytes = bytes, .table = &table};
     table.entry[op].kernel(args, &context);

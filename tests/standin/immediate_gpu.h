@@ -1,6 +1,6 @@
 /* Tests: a GPU of which only the libraries matter. Its memory is ordinary host memory, and whatever
  * is put on a stream is done at once; our own kernels are the cpu device's in plain C. Tests that
- * use it are linked with --wrap=wd_cuda_kernels_launch. */
+ * use it are linked with --wrap=wd__cuda_kernels_launch. */
 #ifndef WD_TESTS_STANDIN_IMMEDIATE_GPU_H
 #define WD_TESTS_STANDIN_IMMEDIATE_GPU_H
 

@@ -64,7 +64,7 @@ static const wd_standin_function *find(const char *symbol)
     static const wd_standin_function functions[] = {WD_CUDA_KERNEL_MAP(X)};
 #undef X
     for (int k = 0; k < WD_CUDA_KERNEL_COUNT; k++)
-        if (!strcmp(symbol, wd_cuda_kernel_symbol((wd_cuda_kernel)k))) return &functions[k];
+        if (!strcmp(symbol, wd__cuda_kernel_symbol((wd_cuda_kernel)k))) return &functions[k];
     return NULL;
 }
 

@@ -386,15 +386,15 @@ static void run(const void *argument)
 {
     work w;
     wd_cpu_table table;
-    const wd_cpu_isa isa = wd_cpu_isa_best(WD_CPU_ISA_avx512);
+    const wd_cpu_isa isa = wd__cpu_isa_best(WD_CPU_ISA_avx512);
     memcpy(&w, argument, sizeof w);
     scribble(w.workspace, w.workspace_bytes);
     if (w.truncated) {
         wd_standin_tensor_core_matmul(&w.args);
         return;
     }
-    wd_cpu_table_fill(&table, isa);
-    size_t bytes = wd_cpu_workspace_bytes(&table, WD_OP_MATMUL, &w.args);
+    wd__cpu_table_fill(&table, isa);
+    size_t bytes = wd__cpu_workspace_bytes(&table, WD_OP_MATMUL, &w.args);
     wd_cpu_context context = {.workspace = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL,
                               .workspace_bytes = bytes,
                               .isa = isa,
@@ -404,11 +404,11 @@ static void run(const void *argument)
     const wd_matmul_args *a = &w.args;
     for (int64_t i = 0; i < a->m * a->ldc; i++) {
         if (i % a->ldc >= a->n || (a->c_type != WD_F32 && !w.erf)) continue;
-        float c = (float)wd_load(a->c, a->c_type, i);
+        float c = (float)wd__load(a->c, a->c_type, i);
         if (w.erf) c = 0.5f * c * (1 + erff(c * 0.70710678f));
         if (w.rounded) c += 1e-3f;
         if (w.shifted) c = nextafterf(c, INFINITY);
-        wd_store(a->c, a->c_type, i, c);
+        wd__store(a->c, a->c_type, i, c);
     }
 }
 
@@ -416,7 +416,7 @@ static void run(const void *argument)
 static bool is_shifted(const work *w)
 {
     if (wd_the_standin_faults.lt_always) return wd_the_standin_asked.products % 2;
-    const wd_product_key k = wd_product_key_of(&w->args);
+    const wd_product_key k = wd__product_key_of(&w->args);
     if (wd_the_standin_faults.lt_lines_matter && (k.lda + k.ldc + k.align_a + k.align_c) / 4 % 2)
         return true;
     return wd_the_standin_faults.lt_rows_matter && w->args.m != WD_PRODUCT_CHUNK_ROWS &&
@@ -487,7 +487,7 @@ static wd_lt_status matmul(wd_lt_handle handle, wd_lt_product object, const void
         return wd_the_standin_faults.lt_fail_with ? wd_the_standin_faults.lt_fail_with
                                                   : WD_LT_STATUS_EXECUTION_FAILED;
     wd_the_standin_asked.products++;
-    const wd_product_types types = wd_product_types_of(dtype_of(lb->type), dtype_of(ld->type));
+    const wd_product_types types = wd__product_types_of(dtype_of(lb->type), dtype_of(ld->type));
     bool gelu = p->epilogue & WD_LT_EPILOGUE_GELU;
     bool erf = gelu && wd_the_standin_faults.lt_gelu_erf[types];
     work w = {.args = {.c = d,

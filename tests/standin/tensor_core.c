@@ -49,7 +49,7 @@ static void gather(float *to, const void *from, int64_t at, int64_t rows, int64_
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < k; j++)
-            to[i * k + j] = (float)wd_load(from, WD_BF16, at + i * line + j * step);
+            to[i * k + j] = (float)wd__load(from, WD_BF16, at + i * line + j * step);
 }
 
 void wd_standin_tensor_core_matmul(const wd_matmul_args *g)
@@ -64,10 +64,10 @@ void wd_standin_tensor_core_matmul(const wd_matmul_args *g)
             const int64_t row = at / g->n, col = at % g->n;
             const int64_t c = i * g->stride_c + row * g->ldc + col;
             float value = sum_of(a + row * g->k, b + col * g->k, g->k);
-            if (g->bias) value += (float)wd_load(g->bias, g->bias_type, col);
+            if (g->bias) value += (float)wd__load(g->bias, g->bias_type, col);
             value = (float)wd_ref_act(g->act, value);
-            if (g->beta != 0) value += g->beta * (float)wd_load(g->c, g->c_type, c);
-            wd_store(g->c, g->c_type, c, value);
+            if (g->beta != 0) value += g->beta * (float)wd__load(g->c, g->c_type, c);
+            wd__store(g->c, g->c_type, c, value);
         }
     }
     free(a);

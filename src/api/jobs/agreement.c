@@ -24,7 +24,7 @@ static wd_agreed *add(wd_agreement *a, const char *name, const char *remedy)
     return &a->value[a->count++];
 }
 
-void wd_agree_on_text(wd_agreement *agreement, const char *name, const char *text)
+void wd__agree_on_text(wd_agreement *agreement, const char *name, const char *text)
 {
     wd_agreed *value = add(agreement, name, alike);
     value->hash = XXH3_64bits(text, strlen(text));
@@ -41,7 +41,7 @@ static void agree_on_key(wd_agreement *agreement, const char *name, const char *
     snprintf(value->text, sizeof value->text, "%s", text);
 }
 
-void wd_agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes)
+void wd__agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes)
 {
     add(agreement, name, alike)->hash = XXH3_64bits(data, bytes);
 }
@@ -77,7 +77,7 @@ static wd_status compare(const wd_agreement *a, const wd_agreed *all, int ranks,
     return WD_OK;
 }
 
-wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err)
+wd_status wd__agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err)
 {
     wd_agreed *all;
     const size_t bytes = (size_t)agreement->count * sizeof *all;
@@ -108,8 +108,8 @@ static void add_options(wd_agreement *a, const wd_train_options *options)
     char text[1024];
     for (int64_t i = 0; i < count; i++)
         if (!is_own(&table[i]))
-            wd_agree_on_text(a, table[i].name,
-                             wd_option_text(text, sizeof text, options, &table[i]));
+            wd__agree_on_text(a, table[i].name,
+                              wd_option_text(text, sizeof text, options, &table[i]));
 }
 
 /* Adds the key of a model's files, since folders of the same name on two hosts may differ. */
@@ -146,7 +146,7 @@ static wd_status add_facts(wd_agreement *a, json_t *facts, const char *subject, 
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
         if (!text) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory to compare ranks");
         snprintf(name, sizeof name, "%s%s%s", subject, *subject ? "'s " : "", key);
-        wd_agree_on_text(a, name, text);
+        wd__agree_on_text(a, name, text);
         free(text); /* allocated by jansson */
     }
     return WD_OK;
@@ -176,7 +176,7 @@ static wd_status add_checkpoint(wd_agreement *a, const char *path, wd_err *err)
 {
     char hash[33] = "", step[WD_AGREED_TEXT];
     name_checkpoint(step, *path ? path : "none");
-    wd_agree_on_text(a, "the checkpoint that they find", step);
+    wd__agree_on_text(a, "the checkpoint that they find", step);
     if (*path) WD_TRY(wd_checkpoint_hash(hash, path, err));
     add_files(a, "what is in the checkpoint that they find", hash,
               "They are of different runs: let --output_dir or --resume be the same folder on all "
@@ -206,7 +206,7 @@ static void add_cluster(wd_agreement *a, const wd_cluster *cluster)
     rates[n++] = cluster->disk_bytes_per_s;
     rates[n++] = cluster->memory_bytes_per_s;
     rates[n++] = cluster->network_bytes_per_s;
-    wd_agree_on_bytes(a, "what the machine can do", rates, (size_t)n * sizeof *rates);
+    wd__agree_on_bytes(a, "what the machine can do", rates, (size_t)n * sizeof *rates);
 }
 
 static void add_plan(wd_agreement *a, const wd_strategy_plan *plan)
@@ -219,16 +219,16 @@ static void add_plan(wd_agreement *a, const wd_strategy_plan *plan)
              wd_strategy_name(plan->strategy), (long long)plan->window,
              (long long)plan->micro_batch, p->buffers,
              plan->decodes_on_processor ? ", sheets on the processor" : "");
-    wd_agree_on_text(a, "the plan", line);
+    wd__agree_on_text(a, "the plan", line);
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             what[n++] = p->place[e][s].home;
             what[n++] = p->place[e][s].device;
         }
-    wd_agree_on_bytes(a, "where the teacher's blocks are", what, (size_t)n * sizeof *what);
+    wd__agree_on_bytes(a, "where the teacher's blocks are", what, (size_t)n * sizeof *what);
 }
 
-wd_status wd_train_agree(const wd_train_setup *setup, wd_err *err)
+wd_status wd__train_agree(const wd_train_setup *setup, wd_err *err)
 {
     wd_agreement *a;
     wd_status status;
@@ -236,28 +236,28 @@ wd_status wd_train_agree(const wd_train_setup *setup, wd_err *err)
     if (wd_train_ranks(setup) == 1) return WD_OK;
     WD_TRY(wd_device_kernels(kernels, err));
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
-    wd_agree_on_text(a, "the program's version", wd_version());
-    wd_agree_on_text(a, "the kernels", kernels);
+    wd__agree_on_text(a, "the program's version", wd_version());
+    wd__agree_on_text(a, "the kernels", kernels);
     add_prompts(a, setup); /* before the options, some of which follow from their number */
     add_options(a, &setup->options);
     add_teacher(a, setup);
     WD_TRY_OUT(add_run(a, setup, err));
     WD_TRY_OUT(add_checkpoint(a, setup->resume, err));
-    status = wd_agreement_check(a, setup->comm, err);
+    status = wd__agreement_check(a, setup->comm, err);
 out:
     wd_free(a);
     return status;
 }
 
-wd_status wd_train_agree_on_plan(const wd_train_plan *plan, const wd_train_setup *setup,
-                                 wd_err *err)
+wd_status wd__train_agree_on_plan(const wd_train_plan *plan, const wd_train_setup *setup,
+                                  wd_err *err)
 {
     wd_agreement *a;
     if (wd_train_ranks(setup) == 1) return WD_OK;
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
     add_cluster(a, &plan->input.cluster);
     add_plan(a, &plan->chosen);
-    const wd_status status = wd_agreement_check(a, setup->comm, err);
+    const wd_status status = wd__agreement_check(a, setup->comm, err);
     wd_free(a);
     return status;
 }

@@ -22,21 +22,21 @@ typedef struct wd_agreement {
 } wd_agreement;
 
 /* Adds this rank's value of `name`. */
-void wd_agree_on_text(wd_agreement *agreement, const char *name, const char *text);
-void wd_agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes);
+void wd__agree_on_text(wd_agreement *agreement, const char *name, const char *text);
+void wd__agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes);
 
 /* Compares the values of all ranks, which must add the same names in the same order. If two differ,
  * all ranks return WD_MISMATCH with the ranks, the name, both values, and what to do. All ranks
  * call it. */
-wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err);
+wd_status wd__agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err);
 
 /* Compares all ranks of a run that is set up: options, prompts, the keys of teacher and text
  * encoder, and what it resumes. It comes before the ranks exchange anything whose size follows from
  * these. WD_IO: the checkpoint from which it resumes cannot be read. All ranks call it. */
-wd_status wd_train_agree(const wd_train_setup *setup, wd_err *err);
+wd_status wd__train_agree(const wd_train_setup *setup, wd_err *err);
 
 /* Compares what the ranks have planned from that. All ranks call it. */
-wd_status wd_train_agree_on_plan(const wd_train_plan *plan, const wd_train_setup *setup,
-                                 wd_err *err);
+wd_status wd__train_agree_on_plan(const wd_train_plan *plan, const wd_train_setup *setup,
+                                  wd_err *err);
 
 #endif

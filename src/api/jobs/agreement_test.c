@@ -15,9 +15,9 @@ static void say(wd_agreement *a, int batch, const char *prompts)
     char text[16];
     *a = (wd_agreement){0};
     snprintf(text, sizeof text, "%d", batch);
-    wd_agree_on_text(a, "seed", "7");
-    wd_agree_on_text(a, "batch_size", text);
-    wd_agree_on_bytes(a, "the prompts", prompts, strlen(prompts));
+    wd__agree_on_text(a, "seed", "7");
+    wd__agree_on_text(a, "batch_size", text);
+    wd__agree_on_bytes(a, "the prompts", prompts, strlen(prompts));
 }
 
 typedef struct rank {
@@ -34,7 +34,7 @@ static void *check(void *context)
     rank *r = context;
     wd_agreement a;
     say(&a, r->batch, r->prompts);
-    r->status = wd_agreement_check(&a, r->comm, &r->err);
+    r->status = wd__agreement_check(&a, r->comm, &r->err);
     return NULL;
 }
 
@@ -103,8 +103,8 @@ static void *agree(void *context)
     t->teacher_key = setup->teacher_key;
     t->text_encoder_key = setup->text_encoder_key;
     t->prompts_key = t->negative_prompt = "";
-    k->status = wd_train_agree(setup, &k->err);
-    if (k->status == WD_OK) k->status = wd_train_agree_on_plan(&plan, setup, &k->err);
+    k->status = wd__train_agree(setup, &k->err);
+    if (k->status == WD_OK) k->status = wd__train_agree_on_plan(&plan, setup, &k->err);
     free(setup);
     return NULL;
 }

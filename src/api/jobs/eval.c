@@ -43,7 +43,7 @@ static wd_status allocate(wd_eval_job *j, wd_err *err)
                         "pictures", err));
     }
     for (int s = 0; s < pictures && j->options->seeds > 1; s++)
-        WD_TRY(wd_diversity_open(&j->diversity[s], j->count, values, err));
+        WD_TRY(wd__diversity_open(&j->diversity[s], j->count, values, err));
     WD_TRY(wd_alloc((void **)&j->velocity, batch, sizeof(float), "velocities", err));
     WD_TRY(wd_alloc((void **)&j->mean, (size_t)j->batch, sizeof *j->mean, "errors", err));
     WD_TRY(arrays(&j->states, steps + 1, batch, err));
@@ -148,13 +148,13 @@ static wd_status compare_velocities(wd_eval_job *j, int64_t first, int64_t n, wd
         WD_TRY(wd_painter_velocity(j->painter[STUDENT], j->velocity, j->states[k],
                                    j->schedule.timestep[k], first, n, err));
         for (int64_t i = 0; i < n; i++) {
-            const wd_difference d = wd_difference_of(j->velocity + i * j->each,
-                                                     j->velocities[k] + i * j->each, j->each);
-            wd_difference_add(&j->by_level[k], d);
-            j->mean[i] += wd_difference_relative(d) / (double)j->report.steps;
+            const wd_difference d = wd__difference_of(j->velocity + i * j->each,
+                                                      j->velocities[k] + i * j->each, j->each);
+            wd__difference_add(&j->by_level[k], d);
+            j->mean[i] += wd__difference_relative(d) / (double)j->report.steps;
         }
     }
-    for (int64_t i = 0; i < n; i++) wd_tally_add(&j->by_picture[VELOCITY], j->mean[i]);
+    for (int64_t i = 0; i < n; i++) wd__tally_add(&j->by_picture[VELOCITY], j->mean[i]);
     return WD_OK;
 }
 
@@ -188,10 +188,10 @@ static wd_status decode(wd_eval_job *j, int picture, wd_err *err)
 static void compare_latents(wd_eval_job *j)
 {
     for (int64_t i = 0; i < j->count; i++) {
-        const wd_difference d = wd_difference_of(j->latents[STUDENT] + i * j->each,
-                                                 j->latents[TEACHER] + i * j->each, j->each);
-        wd_difference_add(&j->of_latents, d);
-        wd_tally_add(&j->by_picture[LATENTS], wd_difference_relative(d));
+        const wd_difference d = wd__difference_of(j->latents[STUDENT] + i * j->each,
+                                                  j->latents[TEACHER] + i * j->each, j->each);
+        wd__difference_add(&j->of_latents, d);
+        wd__tally_add(&j->by_picture[LATENTS], wd__difference_relative(d));
     }
 }
 
@@ -203,20 +203,20 @@ static void compare_pictures(wd_eval_job *j)
     for (int64_t i = 0; i < j->count; i++) {
         const float *student = j->image[STUDENT] + i * values;
         const double to_teacher =
-            wd_difference_of(student, teacher + i * values, values).difference2;
+            wd__difference_of(student, teacher + i * values, values).difference2;
         const double to_reference =
-            wd_difference_of(student, reference + i * values, values).difference2;
+            wd__difference_of(student, reference + i * values, values).difference2;
         j->squares[0] += to_teacher;
         j->squares[1] += to_reference;
-        wd_tally_add(&j->by_picture[PSNR], wd_psnr_db(to_teacher / (double)values));
-        wd_tally_add(&j->by_picture[REFERENCE_PSNR], wd_psnr_db(to_reference / (double)values));
-        wd_tally_add(&j->by_picture[CORRELATION],
-                     wd_correlation(student, teacher + i * values, values));
-        wd_tally_add(&j->by_picture[REFERENCE_CORRELATION],
-                     wd_correlation(student, reference + i * values, values));
+        wd__tally_add(&j->by_picture[PSNR], wd__psnr_db(to_teacher / (double)values));
+        wd__tally_add(&j->by_picture[REFERENCE_PSNR], wd__psnr_db(to_reference / (double)values));
+        wd__tally_add(&j->by_picture[CORRELATION],
+                      wd__correlation(student, teacher + i * values, values));
+        wd__tally_add(&j->by_picture[REFERENCE_CORRELATION],
+                      wd__correlation(student, reference + i * values, values));
     }
     for (int s = 0; s < (has_reference(j) ? PICTURES : SIDES) && j->options->seeds > 1; s++)
-        wd_diversity_add(&j->diversity[s], j->image[s]);
+        wd__diversity_add(&j->diversity[s], j->image[s]);
 }
 
 /* The sheet shows the teacher's pictures in its own number of steps. */
@@ -230,9 +230,9 @@ static wd_status write_sheet(const wd_eval_job *j, wd_err *err)
              j->report.steps == 1 ? "" : "s");
     WD_TRY(wd_folder_make(j->options->out, err));
     WD_TRY(wd_path_join(path, j->options->out, "side-by-side.png", err));
-    return wd_gallery_write_pair(path, j->image[has_reference(j) ? REFERENCE : TEACHER],
-                                 j->image[STUDENT], j->count, j->report.height, j->report.width,
-                                 titles, (const char *const *)j->prompts.text, err);
+    return wd__gallery_write_pair(path, j->image[has_reference(j) ? REFERENCE : TEACHER],
+                                  j->image[STUDENT], j->count, j->report.height, j->report.width,
+                                  titles, (const char *const *)j->prompts.text, err);
 }
 
 /* Samples the teacher's pictures in its own number of steps. */
@@ -270,20 +270,20 @@ static void sum_up(wd_eval_job *j)
     const double values = (double)(j->count * j->options->seeds * 3 * r->height * r->width);
     wd_eval_figure *figure[] = {&r->velocity,     &r->latents,     &r->psnr_db,
                                 &r->reference_db, &r->correlation, &r->reference_correlation};
-    for (int i = 0; i < WD_EVAL_FIGURES; i++) figure[i]->error = wd_tally_error(&j->by_picture[i]);
+    for (int i = 0; i < WD_EVAL_FIGURES; i++) figure[i]->error = wd__tally_error(&j->by_picture[i]);
     for (int64_t k = 0; k < r->steps; k++) {
-        r->velocity_error[k] = wd_difference_relative(j->by_level[k]);
+        r->velocity_error[k] = wd__difference_relative(j->by_level[k]);
         r->velocity.value += r->velocity_error[k] / (double)r->steps;
     }
-    r->latents.value = wd_difference_relative(j->of_latents);
-    r->psnr_db.value = wd_psnr_db(j->squares[0] / values);
-    r->reference_db.value = wd_psnr_db(j->squares[1] / values);
-    r->correlation.value = wd_tally_mean(&j->by_picture[CORRELATION]);
-    r->reference_correlation.value = wd_tally_mean(&j->by_picture[REFERENCE_CORRELATION]);
-    r->diversity = wd_diversity_distance(&j->diversity[TEACHER]);
-    r->student_diversity = wd_diversity_distance(&j->diversity[STUDENT]);
+    r->latents.value = wd__difference_relative(j->of_latents);
+    r->psnr_db.value = wd__psnr_db(j->squares[0] / values);
+    r->reference_db.value = wd__psnr_db(j->squares[1] / values);
+    r->correlation.value = wd__tally_mean(&j->by_picture[CORRELATION]);
+    r->reference_correlation.value = wd__tally_mean(&j->by_picture[REFERENCE_CORRELATION]);
+    r->diversity = wd__diversity_distance(&j->diversity[TEACHER]);
+    r->student_diversity = wd__diversity_distance(&j->diversity[STUDENT]);
     r->reference_diversity =
-        has_reference(j) ? wd_diversity_distance(&j->diversity[REFERENCE]) : r->diversity;
+        has_reference(j) ? wd__diversity_distance(&j->diversity[REFERENCE]) : r->diversity;
     r->sigma = j->schedule.sigma;
     r->timestep = j->schedule.timestep;
 }
@@ -293,7 +293,7 @@ static wd_status write_json(const wd_eval_job *j, wd_err *err)
     char path[WD_PATH_MAX];
     json_t *json;
     WD_TRY(wd_path_join(path, j->options->out, "eval.json", err));
-    WD_TRY(wd_eval_json(&json, &j->report, err));
+    WD_TRY(wd__eval_json(&json, &j->report, err));
     const wd_status status = wd_json_save(json, path, err);
     json_decref(json);
     return status;
@@ -343,7 +343,7 @@ static wd_status quantise(wd_eval_job *j, wd_err *err)
 {
     wd_pipeline *student = &j->pipeline[STUDENT];
     if (!j->options->quantisation) return WD_OK;
-    if (!*j->merged.folder) WD_TRY(wd_merged_make_folder(&j->merged, err));
+    if (!*j->merged.folder) WD_TRY(wd__merged_make_folder(&j->merged, err));
     student->overlay.folder = j->merged.folder;
     WD_TRY(wd_pipeline_make_overlay(student, err));
     return require_quantised(student, err);
@@ -352,13 +352,13 @@ static wd_status quantise(wd_eval_job *j, wd_err *err)
 static wd_status run(char **text, wd_eval_job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
-    WD_TRY(wd_eval_choose(j, err));
+    WD_TRY(wd__eval_choose(j, err));
     choose_overlays(j);
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline[TEACHER],
                                  (const char *const *)j->prompts.text, j->count, j->negative_prompt,
                                  j->text_tokens, j->dtype[TEACHER], err));
     WD_TRY(plan(j, err));
-    WD_TRY(wd_merged_open(&j->merged, &j->pipeline[TEACHER], j->dtype[TEACHER], err));
+    WD_TRY(wd__merged_open(&j->merged, &j->pipeline[TEACHER], j->dtype[TEACHER], err));
     WD_TRY(quantise(j, err));
     WD_TRY(wd_drawing_encode(&j->plan, j->embeds.cache, err));
     for (int s = 0; s < SIDES; s++) WD_TRY(open_side(j, s, err));
@@ -366,9 +366,9 @@ static wd_status run(char **text, wd_eval_job *j, wd_err *err)
     for (int64_t seed = 0; seed < o->seeds; seed++) WD_TRY(run_seed(j, seed, err));
     sum_up(j);
     if (o->out) WD_TRY(write_json(j, err));
-    if (!o->json) return wd_eval_text(text, &j->report, err);
+    if (!o->json) return wd__eval_text(text, &j->report, err);
     json_t *json;
-    WD_TRY(wd_eval_json(&json, &j->report, err));
+    WD_TRY(wd__eval_json(&json, &j->report, err));
     const wd_status status = wd_json_text_of(text, json, err);
     json_decref(json);
     return status;
@@ -387,7 +387,7 @@ wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
     for (int s = 0; s < PICTURES; s++) {
         wd_free(j->latents[s]);
         wd_free(j->image[s]);
-        wd_diversity_close(&j->diversity[s]);
+        wd__diversity_close(&j->diversity[s]);
     }
     for (int s = 0; s < SIDES; s++) wd_painter_close(j->painter[s]);
     wd_free(j->velocity);
@@ -397,7 +397,7 @@ wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
     wd_free(j->velocities);
     wd_free(j->report.velocity_error);
     wd_schedule_close(&j->schedule);
-    wd_merged_close(&j->merged);
+    wd__merged_close(&j->merged);
     wd_prompt_embeds_close(&j->embeds);
     wd_prompts_close(&j->prompts);
     json_decref(j->trained);

@@ -86,7 +86,7 @@ static wd_status choose_teacher(wd_eval_job *j, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_eval_choose(wd_eval_job *j, wd_err *err)
+wd_status wd__eval_choose(wd_eval_job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
     const wd_pipeline *student = &j->pipeline[STUDENT];

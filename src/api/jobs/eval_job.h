@@ -57,6 +57,6 @@ typedef struct wd_eval_job {
 /* Opens both pipelines and the prompts, and chooses sizes and the teacher's guidance, negative
  * prompt and text length: those of the student's training, unless the options give others.
  * WD_MISMATCH: the student has another teacher. */
-wd_status wd_eval_choose(wd_eval_job *job, wd_err *err);
+wd_status wd__eval_choose(wd_eval_job *job, wd_err *err);
 
 #endif

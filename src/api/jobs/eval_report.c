@@ -10,19 +10,19 @@
 
 /* ---- statistics over pictures ---- */
 
-void wd_tally_add(wd_tally *tally, double value)
+void wd__tally_add(wd_tally *tally, double value)
 {
     tally->count++;
     tally->sum += value;
     tally->squares += value * value;
 }
 
-double wd_tally_mean(const wd_tally *tally)
+double wd__tally_mean(const wd_tally *tally)
 {
     return tally->count ? tally->sum / (double)tally->count : 0;
 }
 
-double wd_tally_error(const wd_tally *tally)
+double wd__tally_error(const wd_tally *tally)
 {
     const double n = (double)tally->count;
     if (tally->count < 2) return 0;
@@ -31,7 +31,7 @@ double wd_tally_error(const wd_tally *tally)
     return sqrt(fmax(variance, 0) / n);
 }
 
-wd_difference wd_difference_of(const float *value, const float *expected, int64_t count)
+wd_difference wd__difference_of(const float *value, const float *expected, int64_t count)
 {
     wd_difference sum = {0};
     for (int64_t i = 0; i < count; i++) {
@@ -42,23 +42,23 @@ wd_difference wd_difference_of(const float *value, const float *expected, int64_
     return sum;
 }
 
-void wd_difference_add(wd_difference *sum, wd_difference one)
+void wd__difference_add(wd_difference *sum, wd_difference one)
 {
     sum->difference2 += one.difference2;
     sum->expected2 += one.expected2;
 }
 
-double wd_difference_relative(wd_difference difference)
+double wd__difference_relative(wd_difference difference)
 {
     return sqrt(difference.difference2 / difference.expected2);
 }
 
-double wd_psnr_db(double mean_square)
+double wd__psnr_db(double mean_square)
 {
     return -10 * log10(mean_square);
 }
 
-double wd_correlation(const float *a, const float *b, int64_t n)
+double wd__correlation(const float *a, const float *b, int64_t n)
 {
     double sa = 0, sb = 0, aa = 0, bb = 0, ab = 0;
     for (int64_t i = 0; i < n; i++) sa += (double)a[i], sb += (double)b[i];
@@ -69,7 +69,7 @@ double wd_correlation(const float *a, const float *b, int64_t n)
     return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
 }
 
-wd_status wd_diversity_open(wd_diversity *out, int64_t prompts, int64_t each, wd_err *err)
+wd_status wd__diversity_open(wd_diversity *out, int64_t prompts, int64_t each, wd_err *err)
 {
     *out = (wd_diversity){.prompts = prompts, .each = each};
     WD_TRY(wd_alloc((void **)&out->sum, (size_t)(prompts * each), sizeof(float), "sums of pictures",
@@ -78,14 +78,14 @@ wd_status wd_diversity_open(wd_diversity *out, int64_t prompts, int64_t each, wd
                     err);
 }
 
-void wd_diversity_close(wd_diversity *diversity)
+void wd__diversity_close(wd_diversity *diversity)
 {
     wd_free(diversity->sum);
     wd_free(diversity->squares);
     *diversity = (wd_diversity){0};
 }
 
-void wd_diversity_add(wd_diversity *diversity, const float *pictures)
+void wd__diversity_add(wd_diversity *diversity, const float *pictures)
 {
     for (int64_t i = 0; i < diversity->prompts * diversity->each; i++) {
         diversity->sum[i] += pictures[i];
@@ -104,7 +104,7 @@ static double distance_of_prompt(const wd_diversity *d, int64_t prompt)
     return sqrt(fmax(n * d->squares[prompt] - sums, 0) / (pairs * (double)d->each));
 }
 
-double wd_diversity_distance(const wd_diversity *diversity)
+double wd__diversity_distance(const wd_diversity *diversity)
 {
     double total = 0;
     if (diversity->seeds < 2) return 0;
@@ -205,7 +205,7 @@ static double seconds(const wd_eval_side *side)
     return side->paint_s + side->decode_s;
 }
 
-wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
+wd_status wd__eval_text(char **out, const wd_eval_report *report, wd_err *err)
 {
     const wd_eval_report *r = report;
     char teacher[64], student[64], *text = NULL;
@@ -263,7 +263,7 @@ static bool add_figure(json_t *to, const char *name, const char *error_name, wd_
            !json_object_set_new(to, error_name, real(f.error));
 }
 
-wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
+wd_status wd__eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
 {
     const wd_eval_report *r = report;
     json_t *levels = json_array();

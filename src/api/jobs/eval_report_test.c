@@ -9,27 +9,27 @@ static void a_mean_has_its_error(void **state)
 {
     (void)state;
     wd_tally t = {0};
-    assert_true(wd_tally_mean(&t) == 0 && wd_tally_error(&t) == 0);
-    wd_tally_add(&t, 2);
-    assert_true(wd_tally_mean(&t) == 2 && wd_tally_error(&t) == 0);
-    wd_tally_add(&t, 4);
-    wd_tally_add(&t, 9); /* mean 5, deviations -3 -1 4: variance 13 */
-    assert_true(fabs(wd_tally_mean(&t) - 5) < 1e-12);
-    assert_true(fabs(wd_tally_error(&t) - sqrt(13.0 / 3)) < 1e-12);
-    wd_tally_add(&t, INFINITY); /* identical pictures */
-    assert_true(isnan(wd_tally_error(&t)));
+    assert_true(wd__tally_mean(&t) == 0 && wd__tally_error(&t) == 0);
+    wd__tally_add(&t, 2);
+    assert_true(wd__tally_mean(&t) == 2 && wd__tally_error(&t) == 0);
+    wd__tally_add(&t, 4);
+    wd__tally_add(&t, 9); /* mean 5, deviations -3 -1 4: variance 13 */
+    assert_true(fabs(wd__tally_mean(&t) - 5) < 1e-12);
+    assert_true(fabs(wd__tally_error(&t) - sqrt(13.0 / 3)) < 1e-12);
+    wd__tally_add(&t, INFINITY); /* identical pictures */
+    assert_true(isnan(wd__tally_error(&t)));
 }
 
 static void differences_add_up(void **state)
 {
     (void)state;
     const float expected[] = {3, 4}, value[] = {3, 1};
-    wd_difference all = wd_difference_of(value, expected, 2);
-    assert_true(fabs(wd_difference_relative(all) - 0.6) < 1e-12);
-    wd_difference_add(&all, wd_difference_of(expected, expected, 2));
-    assert_true(fabs(wd_difference_relative(all) - 3 / sqrt(50.0)) < 1e-12);
-    assert_true(fabs(wd_psnr_db(0.01) - 20) < 1e-12);
-    assert_true(isinf(wd_psnr_db(0)));
+    wd_difference all = wd__difference_of(value, expected, 2);
+    assert_true(fabs(wd__difference_relative(all) - 0.6) < 1e-12);
+    wd__difference_add(&all, wd__difference_of(expected, expected, 2));
+    assert_true(fabs(wd__difference_relative(all) - 3 / sqrt(50.0)) < 1e-12);
+    assert_true(fabs(wd__psnr_db(0.01) - 20) < 1e-12);
+    assert_true(isinf(wd__psnr_db(0)));
 }
 
 static void correlation_takes_no_account_of_brightness(void **state)
@@ -37,9 +37,9 @@ static void correlation_takes_no_account_of_brightness(void **state)
     (void)state;
     const float a[] = {1, 2, 4}, brighter[] = {3, 5, 9}, constant[] = {2, 2, 2};
     const float opposite[] = {-1, -2, -4};
-    assert_true(fabs(wd_correlation(a, brighter, 3) - 1) < 1e-12);
-    assert_true(fabs(wd_correlation(a, opposite, 3) + 1) < 1e-12);
-    assert_true(wd_correlation(a, constant, 3) == 0);
+    assert_true(fabs(wd__correlation(a, brighter, 3) - 1) < 1e-12);
+    assert_true(fabs(wd__correlation(a, opposite, 3) + 1) < 1e-12);
+    assert_true(wd__correlation(a, constant, 3) == 0);
 }
 
 /* Two prompts of two values, three seeds. Distances of the first prompt's pictures, squared: 1, 4,
@@ -50,13 +50,13 @@ static void diversity_is_the_distance_of_pairs(void **state)
     wd_err err;
     wd_diversity d;
     const float first[] = {0, 0, 5, 1}, second[] = {1, 0, 5, 1}, third[] = {2, 0, 5, 4};
-    wd_test_ok(wd_diversity_open(&d, 2, 2, &err), &err);
-    wd_diversity_add(&d, first);
-    assert_true(wd_diversity_distance(&d) == 0);
-    wd_diversity_add(&d, second);
-    wd_diversity_add(&d, third);
-    assert_true(fabs(wd_diversity_distance(&d) - (1 + sqrt(3)) / 2) < 1e-6);
-    wd_diversity_close(&d);
+    wd_test_ok(wd__diversity_open(&d, 2, 2, &err), &err);
+    wd__diversity_add(&d, first);
+    assert_true(wd__diversity_distance(&d) == 0);
+    wd__diversity_add(&d, second);
+    wd__diversity_add(&d, third);
+    assert_true(fabs(wd__diversity_distance(&d) - (1 + sqrt(3)) / 2) < 1e-6);
+    wd__diversity_close(&d);
 }
 
 int main(void)

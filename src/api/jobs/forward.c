@@ -21,7 +21,7 @@
 
 /* ---- memory ---- */
 
-wd_status wd_forward_check_fits(const wd_forward_call *call, size_t pool, size_t host, wd_err *err)
+wd_status wd__forward_check_fits(const wd_forward_call *call, size_t pool, size_t host, wd_err *err)
 {
     char needed[32], there[32];
     const wd_device *device = call->run->device;
@@ -66,10 +66,11 @@ static wd_status rehearse(const wd_forward_call *call, wd_forward_fn *fn, void *
 out:
     wd_queue_close(queue);
     wd_device_close(dry);
-    return status == WD_OK ? wd_forward_check_fits(call, pool, host, err) : status;
+    return status == WD_OK ? wd__forward_check_fits(call, pool, host, err) : status;
 }
 
-wd_status wd_forward_run(const wd_forward_call *call, wd_forward_fn *fn, void *context, wd_err *err)
+wd_status wd__forward_run(const wd_forward_call *call, wd_forward_fn *fn, void *context,
+                          wd_err *err)
 {
     WD_TRY(rehearse(call, fn, context, err));
     return fn(context, call->run->queue, err);
@@ -106,7 +107,7 @@ static wd_status encode(void *context, wd_queue *queue, wd_err *err)
     return status;
 }
 
-wd_status wd_forward_text_encoder(const wd_forward_call *call, wd_err *err)
+wd_status wd__forward_text_encoder(const wd_forward_call *call, wd_err *err)
 {
     const wd_umt5_config *config = &call->pipeline->umt5;
     int64_t dim[2], mask_dim[2];
@@ -114,8 +115,8 @@ wd_status wd_forward_text_encoder(const wd_forward_call *call, wd_err *err)
     float *rows = NULL;
     wd_safetensors *weights = NULL;
     wd_status status;
-    WD_TRY_OUT(wd_tensor_file_ints(&ids, dim, 2, call->in, "input_ids", err));
-    WD_TRY_OUT(wd_tensor_file_ints(&mask, mask_dim, 2, call->in, "attention_mask", err));
+    WD_TRY_OUT(wd__tensor_file_ints(&ids, dim, 2, call->in, "input_ids", err));
+    WD_TRY_OUT(wd__tensor_file_ints(&mask, mask_dim, 2, call->in, "attention_mask", err));
     if (dim[0] != mask_dim[0] || dim[1] != mask_dim[1]) {
         status = wd_fail(err, WD_MISMATCH,
                          "%s: attention_mask: expected the shape of input_ids, [%lld, %lld], found "
@@ -127,12 +128,12 @@ wd_status wd_forward_text_encoder(const wd_forward_call *call, wd_err *err)
     WD_TRY_OUT(wd_alloc((void **)&rows, (size_t)(dim[0] * dim[1]),
                         (size_t)config->d_model * sizeof *rows, "last_hidden_state", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-    WD_TRY_OUT(wd_forward_run(call, encode,
-                              &(encoding){call, weights, rows, ids, mask, dim[0], dim[1]}, err));
+    WD_TRY_OUT(wd__forward_run(call, encode,
+                               &(encoding){call, weights, rows, ids, mask, dim[0], dim[1]}, err));
     zero_masked(rows, mask, dim[0] * dim[1], config->d_model);
-    const wd_tensor_out out = wd_tensor_out_of("last_hidden_state", WD_F32, rows,
-                                               (int64_t[]){dim[0], dim[1], config->d_model}, 3);
-    status = wd_tensor_file_write(call->options->out, &out, 1, err);
+    const wd_tensor_out out = wd__tensor_out_of("last_hidden_state", WD_F32, rows,
+                                                (int64_t[]){dim[0], dim[1], config->d_model}, 3);
+    status = wd__tensor_file_write(call->options->out, &out, 1, err);
 out:
     wd_safetensors_close(weights);
     wd_free(rows);
@@ -184,7 +185,7 @@ static wd_status alloc_floats(float **out, const int64_t dim[5], const char *wha
     return wd_alloc((void **)out, count, sizeof **out, what, err);
 }
 
-wd_status wd_forward_vae_decoder(const wd_forward_call *call, wd_err *err)
+wd_status wd__forward_vae_decoder(const wd_forward_call *call, wd_err *err)
 {
     const wd_vae_config *config = &call->pipeline->vae;
     const int64_t s = wd_pipeline_vae_scale(call->pipeline);
@@ -192,16 +193,16 @@ wd_status wd_forward_vae_decoder(const wd_forward_call *call, wd_err *err)
     float *latents = NULL, *image = NULL;
     wd_safetensors *weights = NULL;
     wd_status status;
-    WD_TRY_OUT(wd_tensor_file_floats(&latents, dim, 5, call->in, "latents", err));
+    WD_TRY_OUT(wd__tensor_file_floats(&latents, dim, 5, call->in, "latents", err));
     WD_TRY_OUT(check_channels(call, "latents", dim, config->z_dim, err));
     const int64_t out_dim[5] = {dim[0], 3, config->scale_factor_temporal * (dim[2] - 1) + 1,
                                 dim[3] * s, dim[4] * s};
     WD_TRY_OUT(alloc_floats(&image, out_dim, "values of pictures", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
-    WD_TRY_OUT(wd_forward_run(call, code,
-                              &(coding){call, weights, WD_VAE_DECODER, image, latents, dim}, err));
-    const wd_tensor_out out = wd_tensor_out_of("sample", WD_F32, image, out_dim, 5);
-    status = wd_tensor_file_write(call->options->out, &out, 1, err);
+    WD_TRY_OUT(wd__forward_run(call, code,
+                               &(coding){call, weights, WD_VAE_DECODER, image, latents, dim}, err));
+    const wd_tensor_out out = wd__tensor_out_of("sample", WD_F32, image, out_dim, 5);
+    status = wd__tensor_file_write(call->options->out, &out, 1, err);
 out:
     wd_safetensors_close(weights);
     wd_free(image);
@@ -209,7 +210,7 @@ out:
     return status;
 }
 
-wd_status wd_forward_vae_encoder(const wd_forward_call *call, wd_err *err)
+wd_status wd__forward_vae_encoder(const wd_forward_call *call, wd_err *err)
 {
     const wd_vae_config *config = &call->pipeline->vae;
     const int64_t s = wd_pipeline_vae_scale(call->pipeline);
@@ -217,7 +218,7 @@ wd_status wd_forward_vae_encoder(const wd_forward_call *call, wd_err *err)
     float *image = NULL, *mean = NULL;
     wd_safetensors *weights = NULL;
     wd_status status;
-    WD_TRY_OUT(wd_tensor_file_floats(&image, dim, 5, call->in, "image", err));
+    WD_TRY_OUT(wd__tensor_file_floats(&image, dim, 5, call->in, "image", err));
     WD_TRY_OUT(check_channels(call, "image", dim, 3, err));
     if (dim[3] % s || dim[4] % s) {
         status =
@@ -232,10 +233,10 @@ wd_status wd_forward_vae_encoder(const wd_forward_call *call, wd_err *err)
                                 dim[4] / s};
     WD_TRY_OUT(alloc_floats(&mean, out_dim, "values of latents", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
-    WD_TRY_OUT(wd_forward_run(call, code,
-                              &(coding){call, weights, WD_VAE_ENCODER, mean, image, dim}, err));
-    const wd_tensor_out out = wd_tensor_out_of("encoded_mean", WD_F32, mean, out_dim, 5);
-    status = wd_tensor_file_write(call->options->out, &out, 1, err);
+    WD_TRY_OUT(wd__forward_run(call, code,
+                               &(coding){call, weights, WD_VAE_ENCODER, mean, image, dim}, err));
+    const wd_tensor_out out = wd__tensor_out_of("encoded_mean", WD_F32, mean, out_dim, 5);
+    status = wd__tensor_file_write(call->options->out, &out, 1, err);
 out:
     wd_safetensors_close(weights);
     wd_free(mean);
@@ -265,22 +266,22 @@ static wd_status dispatch(const wd_forward_call *call, wd_err *err)
     const wd_forward_options *o = call->options;
     const char *name = o->component;
     if (!strcmp(name, "transformer"))
-        return wd_forward_transformer(call, WD_COMPONENT_TRANSFORMER, err);
+        return wd__forward_transformer(call, WD_COMPONENT_TRANSFORMER, err);
     if (!strcmp(name, "transformer_2"))
-        return wd_forward_transformer(call, WD_COMPONENT_TRANSFORMER_2, err);
+        return wd__forward_transformer(call, WD_COMPONENT_TRANSFORMER_2, err);
     if (o->grad)
         return wd_fail(err, WD_UNSUPPORTED,
                        "--grad: only transformers have gradients here, %s has none", name);
     if (!strcmp(name, "text_encoder")) {
         WD_TRY(wd_pipeline_require(call->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-        return wd_forward_text_encoder(call, err);
+        return wd__forward_text_encoder(call, err);
     }
     WD_TRY(wd_pipeline_require(call->pipeline, WD_COMPONENT_VAE, err));
     if (o->dtype && strcmp(o->dtype, "float32"))
         return wd_fail(err, WD_UNSUPPORTED,
                        "--dtype %s: the VAE computes in float32, as pipelines keep it", o->dtype);
-    return !strcmp(name, "vae_decoder") ? wd_forward_vae_decoder(call, err)
-                                        : wd_forward_vae_encoder(call, err);
+    return !strcmp(name, "vae_decoder") ? wd__forward_vae_decoder(call, err)
+                                        : wd__forward_vae_encoder(call, err);
 }
 
 wd_status wd_forward(const wd_forward_options *options, wd_err *err)
@@ -294,14 +295,14 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
     wd_forward_call call = {.options = options, .pipeline = &pipeline, .run = &run};
     wd_status status;
     WD_TRY_OUT(wd_pipeline_open_parts(&pipeline, options->model, &parts, err));
-    WD_TRY_OUT(wd_tensor_file_check(options->out, "--out", options->in, err));
+    WD_TRY_OUT(wd__tensor_file_check(options->out, "--out", options->in, err));
     WD_TRY_OUT(wd_safetensors_open(&in, options->in, err));
     WD_TRY_OUT(choose_dtype(&call, err));
-    WD_TRY_OUT(wd_merged_open(&merged, &pipeline, call.dtype, err));
+    WD_TRY_OUT(wd__merged_open(&merged, &pipeline, call.dtype, err));
     call.in = in;
     status = dispatch(&call, err);
 out:
-    wd_merged_close(&merged);
+    wd__merged_close(&merged);
     wd_safetensors_close(in);
     wd_run_close(&run);
     return status;

@@ -71,12 +71,12 @@ static wd_status read_input(host *h, const wd_forward_call *call, wd_err *err)
     const wd_safetensors *in = call->in;
     int64_t x[5], t[1], text[3], g[5];
     char expected[96];
-    WD_TRY(wd_tensor_file_floats(&h->latents, x, 5, in, "hidden_states", err));
+    WD_TRY(wd__tensor_file_floats(&h->latents, x, 5, in, "hidden_states", err));
     WD_TRY(check_latents(call, x, err));
-    WD_TRY(wd_tensor_file_floats(&h->timestep, t, 1, in, "timestep", err));
+    WD_TRY(wd__tensor_file_floats(&h->timestep, t, 1, in, "timestep", err));
     snprintf(expected, sizeof expected, "[%lld]", (long long)x[0]);
     if (t[0] != x[0]) return mismatch(err, call, "timestep", expected, t, 1);
-    WD_TRY(wd_tensor_file_floats(&h->text, text, 3, in, "encoder_hidden_states", err));
+    WD_TRY(wd__tensor_file_floats(&h->text, text, 3, in, "encoder_hidden_states", err));
     snprintf(expected, sizeof expected, "[%lld, S, %lld]", (long long)x[0], (long long)c->text_dim);
     if (text[0] != x[0] || text[1] < 1 || text[2] != c->text_dim)
         return mismatch(err, call, "encoder_hidden_states", expected, text, 3);
@@ -87,7 +87,7 @@ static wd_status read_input(host *h, const wd_forward_call *call, wd_err *err)
                               .width = x[4],
                               .text_tokens = text[1]};
     if (!call->options->grad) return WD_OK;
-    WD_TRY(wd_tensor_file_floats(&h->grad_sample, g, 5, in, "grad_sample", err));
+    WD_TRY(wd__tensor_file_floats(&h->grad_sample, g, 5, in, "grad_sample", err));
     snprintf(expected, sizeof expected, "[%lld, %lld, %lld, %lld, %lld]", (long long)x[0],
              (long long)c->out_channels, (long long)x[2], (long long)x[3], (long long)x[4]);
     const bool same = g[0] == x[0] && g[1] == c->out_channels && !memcmp(g + 2, x + 2, 24);
@@ -280,8 +280,8 @@ static wd_status plan(size_t *arena_bytes, size_t *workspace_bytes, const wd_for
     pool = wd_device_bytes_peak(dry) + *arena_bytes + *workspace_bytes;
     WD_TRY_OUT(wd_device_check_kernels(err));
     WD_TRY_OUT(wd_device_check_planned(dry, err));
-    status = wd_forward_check_fits(call, pool,
-                                   p.backward ? (size_t)p.grads_count * sizeof(float) : 0, err);
+    status = wd__forward_check_fits(call, pool,
+                                    p.backward ? (size_t)p.grads_count * sizeof(float) : 0, err);
 out:
     close_pass(&p);
     wd_residency_close(p.residency);
@@ -319,31 +319,31 @@ static wd_status write_output(const char *path, const host *h, const pass *p, wd
     wd_status status;
     WD_TRY_OUT(wd_alloc((void **)&out, (size_t)p->table.count + 3, sizeof *out, "outputs", err));
     WD_TRY_OUT(wd_alloc((void **)&name, (size_t)p->table.count, sizeof *name, "names", err));
-    out[n++] = wd_tensor_out_of(
+    out[n++] = wd__tensor_out_of(
         "sample", WD_F32, h->sample,
         (int64_t[]){s->samples, c->out_channels, s->frames, s->height, s->width}, 5);
     if (p->backward) {
-        out[n++] = wd_tensor_out_of(
+        out[n++] = wd__tensor_out_of(
             "grad.hidden_states", WD_F32, h->dlatents,
             (int64_t[]){s->samples, c->in_channels, s->frames, s->height, s->width}, 5);
-        out[n++] = wd_tensor_out_of("grad.encoder_hidden_states", WD_F32, h->dtext,
-                                    (int64_t[]){s->texts, s->text_tokens, c->text_dim}, 3);
+        out[n++] = wd__tensor_out_of("grad.encoder_hidden_states", WD_F32, h->dtext,
+                                     (int64_t[]){s->texts, s->text_tokens, c->text_dim}, 3);
     }
     for (int64_t i = 0; i < p->table.count && p->backward; i++) {
         const wd_tensor_spec *spec = &p->table.spec[i];
         if (spec->ndim && spec->dim[0] == 0) continue; /* a line that this model does not have */
         snprintf(name[i], sizeof name[i], "grad.%s", spec->name);
         out[n++] =
-            wd_tensor_out_of(name[i], WD_F32, h->grads + p->grad_offset[i], spec->dim, spec->ndim);
+            wd__tensor_out_of(name[i], WD_F32, h->grads + p->grad_offset[i], spec->dim, spec->ndim);
     }
-    status = wd_tensor_file_write(path, out, n, err);
+    status = wd__tensor_file_write(path, out, n, err);
 out:
     wd_free(name);
     wd_free(out);
     return status;
 }
 
-wd_status wd_forward_transformer(const wd_forward_call *call, wd_component component, wd_err *err)
+wd_status wd__forward_transformer(const wd_forward_call *call, wd_component component, wd_err *err)
 {
     host h = {0};
     pass p = {.config = &call->pipeline->dit,

@@ -18,7 +18,7 @@ static bool is_file(const char *path)
     return wd_path_has_ending(path, ".png");
 }
 
-wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err)
+wd_status wd__gallery_check(const char *path, int64_t count, wd_err *err)
 {
     static const char *const others[] = {".jpg",  ".jpeg", ".webp", ".gif",         ".bmp",  ".tif",
                                          ".tiff", ".avif", ".svg",  ".safetensors", ".json", NULL};
@@ -62,7 +62,7 @@ static wd_status add_one(wd_gallery *g, const float *image, wd_err *err)
     return status;
 }
 
-wd_status wd_gallery_add(wd_gallery *g, const float *image, int64_t count, wd_err *err)
+wd_status wd__gallery_add(wd_gallery *g, const float *image, int64_t count, wd_err *err)
 {
     if (!is_file(g->path)) WD_TRY(wd_folder_make(g->path, err));
     for (int64_t i = 0; i < count; i++)
@@ -71,7 +71,7 @@ wd_status wd_gallery_add(wd_gallery *g, const float *image, int64_t count, wd_er
 }
 
 /* The sheet is nearly square; its last row may have empty cells. */
-wd_status wd_gallery_finish(const wd_gallery *g, wd_err *err)
+wd_status wd__gallery_finish(const wd_gallery *g, wd_err *err)
 {
     const uint8_t *shown[WD_GALLERY_SHEET_MAX] = {0};
     const char *labels[WD_GALLERY_SHEET_MAX] = {0};
@@ -93,7 +93,7 @@ wd_status wd_gallery_finish(const wd_gallery *g, wd_err *err)
     return write_sheet(path, &sheet, err);
 }
 
-void wd_gallery_close(wd_gallery *gallery)
+void wd__gallery_close(wd_gallery *gallery)
 {
     for (int i = 0; i < WD_GALLERY_SHEET_MAX; i++) wd_free(gallery->shown[i]);
     *gallery = (wd_gallery){0};
@@ -116,9 +116,9 @@ static wd_status to_bytes(uint8_t **block, const uint8_t ***pictures, const floa
     return WD_OK;
 }
 
-wd_status wd_gallery_write_pair(const char *path, const float *upper, const float *lower,
-                                int64_t count, int64_t height, int64_t width,
-                                const char *const *titles, const char *const *prompt, wd_err *err)
+wd_status wd__gallery_write_pair(const char *path, const float *upper, const float *lower,
+                                 int64_t count, int64_t height, int64_t width,
+                                 const char *const *titles, const char *const *prompt, wd_err *err)
 {
     const float *const image[2] = {upper, lower};
     const uint8_t *shown[2 * PAIR_COLUMNS_MAX];

@@ -6,7 +6,7 @@
 
 /* Checks that `count` pictures can be written to `path`: a .png file in a writable folder, or a
  * folder, which is created if it is missing. Call it before pictures are computed. */
-wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err);
+wd_status wd__gallery_check(const char *path, int64_t count, wd_err *err);
 
 enum { WD_GALLERY_SHEET_MAX = 64 }; /* pictures on the contact sheet */
 
@@ -21,16 +21,16 @@ typedef struct wd_gallery {
 
 /* Writes the next pictures, image [count, 3, height, width] fp32 in [0, 1]. A folder is created if
  * it is missing, and gets 0000.png, 0001.png, ... What is written stays if a later call fails. */
-wd_status wd_gallery_add(wd_gallery *gallery, const float *image, int64_t count, wd_err *err);
+wd_status wd__gallery_add(wd_gallery *gallery, const float *image, int64_t count, wd_err *err);
 
 /* Writes contact-sheet.png into a folder: the first pictures with their prompts below them. */
-wd_status wd_gallery_finish(const wd_gallery *gallery, wd_err *err);
-void wd_gallery_close(wd_gallery *gallery); /* a zeroed one is fine */
+wd_status wd__gallery_finish(const wd_gallery *gallery, wd_err *err);
+void wd__gallery_close(wd_gallery *gallery); /* a zeroed one is fine */
 
 /* Writes a sheet of two rows, such as teacher and student: `upper` and `lower` are [count, 3,
  * height, width] fp32 in [0, 1], `titles` [2] are at the left, the prompts below the lower row. */
-wd_status wd_gallery_write_pair(const char *path, const float *upper, const float *lower,
-                                int64_t count, int64_t height, int64_t width,
-                                const char *const *titles, const char *const *prompt, wd_err *err);
+wd_status wd__gallery_write_pair(const char *path, const float *upper, const float *lower,
+                                 int64_t count, int64_t height, int64_t width,
+                                 const char *const *titles, const char *const *prompt, wd_err *err);
 
 #endif

@@ -159,7 +159,7 @@ static void a_request_to_stop_ends_a_job_and_is_forgotten(void **state)
     wd_test_ok(sample(&err), &err);
     assert_false(wd_stop_requested());
     wd_request_stop();
-    assert_int_equal(wd_run_go_on(&err), WD_INTERRUPTED);
+    assert_int_equal(wd__run_go_on(&err), WD_INTERRUPTED);
 }
 
 static int prepare(void **state)

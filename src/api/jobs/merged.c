@@ -11,7 +11,7 @@
 
 static const char prefix[] = "wandistiller-loras-";
 
-wd_status wd_merged_make_folder(wd_merged *out, wd_err *err)
+wd_status wd__merged_make_folder(wd_merged *out, wd_err *err)
 {
     const char *above = getenv("TMPDIR");
     if (!above || !*above) above = "/tmp";
@@ -28,16 +28,16 @@ wd_status wd_merged_make_folder(wd_merged *out, wd_err *err)
                    above, strerror(errno));
 }
 
-wd_status wd_merged_open(wd_merged *out, wd_pipeline *p, wd_dtype dtype, wd_err *err)
+wd_status wd__merged_open(wd_merged *out, wd_pipeline *p, wd_dtype dtype, wd_err *err)
 {
     *out->folder = '\0';
     if (!p->lora[0] && !p->lora[1]) return WD_OK;
-    WD_TRY(wd_merged_make_folder(out, err));
+    WD_TRY(wd__merged_make_folder(out, err));
     p->overlay = (wd_overlay){.folder = out->folder, .dtype = dtype};
     return wd_pipeline_make_overlay(p, err);
 }
 
-void wd_merged_close(wd_merged *merged)
+void wd__merged_close(wd_merged *merged)
 {
     if (!*merged->folder) return;
     wd_temporary_folder_remove(merged->folder);

@@ -11,11 +11,11 @@ typedef struct wd_merged {
 } wd_merged;
 
 /* Makes a new folder below TMPDIR (or /tmp). */
-wd_status wd_merged_make_folder(wd_merged *out, wd_err *err);
+wd_status wd__merged_make_folder(wd_merged *out, wd_err *err);
 
 /* Merges the pipeline's LoRAs, if it has any, into such a folder, in `dtype` (see wd_overlay).
  * The pipeline refers to `out`, which must not be moved. Close it, too, where this fails. */
-wd_status wd_merged_open(wd_merged *out, wd_pipeline *pipeline, wd_dtype dtype, wd_err *err);
-void wd_merged_close(wd_merged *merged); /* a zeroed one is fine */
+wd_status wd__merged_open(wd_merged *out, wd_pipeline *pipeline, wd_dtype dtype, wd_err *err);
+void wd__merged_close(wd_merged *merged); /* a zeroed one is fine */
 
 #endif

@@ -144,8 +144,8 @@ static wd_status choose(job *j, wd_err *err)
     WD_TRY(choose_guidance(j, err));
     choose_scheduler(j);
     if (j->options->trace)
-        WD_TRY(wd_tensor_file_check(j->options->trace, "--trace", j->options->latents, err));
-    return wd_gallery_check(j->options->out, j->count, err);
+        WD_TRY(wd__tensor_file_check(j->options->trace, "--trace", j->options->latents, err));
+    return wd__gallery_check(j->options->out, j->count, err);
 }
 
 /* ---- painting ---- */
@@ -167,7 +167,7 @@ static wd_status read_latents(job *j, wd_err *err)
     int64_t dim[5];
     const int64_t want[5] = {j->count, j->pipeline.dit.in_channels, 1, j->height, j->width};
     WD_TRY(wd_safetensors_open(&file, j->options->latents, err));
-    wd_status status = wd_tensor_file_floats(&j->given, dim, 5, file, "latents", err);
+    wd_status status = wd__tensor_file_floats(&j->given, dim, 5, file, "latents", err);
     if (status == WD_OK && memcmp(dim, want, sizeof want))
         status = wd_fail(err, WD_MISMATCH, "%s: latents: expected %s, found %s",
                          j->options->latents, wd_dims_text(expected, sizeof expected, want, 5),
@@ -262,7 +262,7 @@ static wd_status finish(job *j, const float *latents, int64_t first, int64_t cou
                                                 &j->pipeline, j->plan.decoder, err);
     wd_free(copy);
     j->decode_s += wd_clock_s() - begun;
-    return status == WD_OK ? wd_gallery_add(&j->gallery, image, count, err) : status;
+    return status == WD_OK ? wd__gallery_add(&j->gallery, image, count, err) : status;
 }
 
 static int64_t batch_at(const job *j, int64_t first)
@@ -353,15 +353,15 @@ static wd_status write_trace(const job *j, wd_err *err)
     WD_TRY_OUT(wd_alloc((void **)&out, (size_t)steps + 5, sizeof *out, "trace", err));
     WD_TRY_OUT(wd_alloc((void **)&name, (size_t)steps + 1, sizeof *name, "trace", err));
     WD_TRY_OUT(trace_text(&text, e, err));
-    out[used++] = wd_tensor_out_of("input_ids", WD_I64, text.ids, ids_dim, 2);
-    out[used++] = wd_tensor_out_of("prompt_embeds", WD_F32, text.rows, rows_dim, 3);
-    out[used++] = wd_tensor_out_of("negative_prompt_embeds", WD_F32, text.negative, rows_dim, 3);
+    out[used++] = wd__tensor_out_of("input_ids", WD_I64, text.ids, ids_dim, 2);
+    out[used++] = wd__tensor_out_of("prompt_embeds", WD_F32, text.rows, rows_dim, 3);
+    out[used++] = wd__tensor_out_of("negative_prompt_embeds", WD_F32, text.negative, rows_dim, 3);
     for (int64_t i = 0; i <= steps; i++) {
         snprintf(name[i], sizeof name[i], "latents.%" PRId64, i);
-        out[used++] = wd_tensor_out_of(name[i], WD_F32, j->trace[i], latents_dim, 5);
+        out[used++] = wd__tensor_out_of(name[i], WD_F32, j->trace[i], latents_dim, 5);
     }
-    out[used++] = wd_tensor_out_of("sample", WD_F32, j->image, image_dim, 4);
-    status = wd_tensor_file_write(j->options->trace, out, used, err);
+    out[used++] = wd__tensor_out_of("sample", WD_F32, j->image, image_dim, 4);
+    status = wd__tensor_file_write(j->options->trace, out, used, err);
 out:
     wd_free(text.ids);
     wd_free(text.rows);
@@ -404,12 +404,12 @@ static wd_status run(job *j, wd_err *err)
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count, negative,
                                  j->tokens, j->dtype, err));
     WD_TRY(plan(j, err));
-    WD_TRY(wd_merged_open(&j->merged, &j->pipeline, j->dtype, err));
+    WD_TRY(wd__merged_open(&j->merged, &j->pipeline, j->dtype, err));
     WD_TRY(wd_drawing_encode(&j->plan, j->embeds.cache, err));
     WD_TRY(open_trace(j, err));
     WD_TRY(draw(j, err));
     if (o->trace) WD_TRY(write_trace(j, err));
-    return wd_gallery_finish(&j->gallery, err);
+    return wd__gallery_finish(&j->gallery, err);
 }
 
 wd_status wd_sample(const wd_sample_options *options, wd_err *err)
@@ -419,7 +419,7 @@ wd_status wd_sample(const wd_sample_options *options, wd_err *err)
     const wd_status status = run(&j, err);
     say_what_is_written(&j, status == WD_OK);
     wd_painter_close(j.painter);
-    wd_merged_close(&j.merged);
+    wd__merged_close(&j.merged);
     wd_prompt_embeds_close(&j.embeds);
     wd_prompts_close(&j.file);
     for (int64_t i = 0; j.trace && i <= j.steps; i++) wd_free(j.trace[i]);
@@ -427,7 +427,7 @@ wd_status wd_sample(const wd_sample_options *options, wd_err *err)
     wd_free(j.given);
     wd_free(j.latents);
     wd_free(j.image);
-    wd_gallery_close(&j.gallery);
+    wd__gallery_close(&j.gallery);
     wd_run_close(&j.run);
     return status;
 }

@@ -90,8 +90,8 @@ static double element(const wd_tensor *t, int64_t i)
     return v.u8;
 }
 
-wd_status wd_tensor_file_floats(float **out, int64_t *dim, int ndim, const wd_safetensors *file,
-                                const char *name, wd_err *err)
+wd_status wd__tensor_file_floats(float **out, int64_t *dim, int ndim, const wd_safetensors *file,
+                                 const char *name, wd_err *err)
 {
     const wd_tensor *t;
     WD_TRY(find(&t, dim, ndim, file, name, err));
@@ -101,8 +101,8 @@ wd_status wd_tensor_file_floats(float **out, int64_t *dim, int ndim, const wd_sa
     return WD_OK;
 }
 
-wd_status wd_tensor_file_ints(int32_t **out, int64_t *dim, int ndim, const wd_safetensors *file,
-                              const char *name, wd_err *err)
+wd_status wd__tensor_file_ints(int32_t **out, int64_t *dim, int ndim, const wd_safetensors *file,
+                               const char *name, wd_err *err)
 {
     const wd_tensor *t;
     WD_TRY(find(&t, dim, ndim, file, name, err));
@@ -122,8 +122,8 @@ wd_status wd_tensor_file_ints(int32_t **out, int64_t *dim, int ndim, const wd_sa
     return WD_OK;
 }
 
-wd_tensor_out wd_tensor_out_of(const char *name, wd_dtype dtype, const void *data,
-                               const int64_t *dim, int ndim)
+wd_tensor_out wd__tensor_out_of(const char *name, wd_dtype dtype, const void *data,
+                                const int64_t *dim, int ndim)
 {
     wd_tensor_out t = {.item = {.name = name, .dtype = dtype, .ndim = ndim}, .data = data};
     memcpy(t.item.dim, dim, (size_t)ndim * sizeof *dim);
@@ -151,7 +151,7 @@ static wd_status look_for_mark(bool *out, const char *path, wd_err *err)
     return status == WD_OUT_OF_MEMORY ? status : WD_OK;
 }
 
-wd_status wd_tensor_file_check(const char *path, const char *option, const char *in, wd_err *err)
+wd_status wd__tensor_file_check(const char *path, const char *option, const char *in, wd_err *err)
 {
     static const char *const others[] = {".pt",  ".pth",  ".bin", ".ckpt", ".npy",
                                          ".npz", ".gguf", ".png", ".json", NULL};
@@ -171,8 +171,8 @@ wd_status wd_tensor_file_check(const char *path, const char *option, const char 
                    option, path, option);
 }
 
-wd_status wd_tensor_file_write(const char *path, const wd_tensor_out *tensors, int64_t count,
-                               wd_err *err)
+wd_status wd__tensor_file_write(const char *path, const wd_tensor_out *tensors, int64_t count,
+                                wd_err *err)
 {
     wd_safetensors_item *items;
     wd_safetensors_writer *writer = NULL;

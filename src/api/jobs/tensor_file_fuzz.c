@@ -11,14 +11,14 @@ static void read_tensors(const wd_safetensors *set, const char *name, int ndim)
     int64_t dim[5], count = 1;
     int32_t *ints;
     float *floats, sum = 0;
-    if (wd_tensor_file_floats(&floats, dim, ndim, set, name, &err) == WD_OK) {
+    if (wd__tensor_file_floats(&floats, dim, ndim, set, name, &err) == WD_OK) {
         for (int i = 0; i < ndim; i++) count *= dim[i];
         if (count < 1) abort();
         for (int64_t i = 0; i < count; i++) sum += floats[i];
         wd_fuzz_use(sum > 0);
         wd_free(floats);
     }
-    if (wd_tensor_file_ints(&ints, dim, ndim, set, name, &err) == WD_OK) wd_free(ints);
+    if (wd__tensor_file_ints(&ints, dim, ndim, set, name, &err) == WD_OK) wd_free(ints);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -72,11 +72,11 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     char line[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT];
     wd_memory_plan text = {0};
     WD_TRY(wd_train_setup_key_teacher(s, err));
-    WD_TRY(wd_train_agree(s, err));
+    WD_TRY(wd__train_agree(s, err));
     WD_TRY(wd_encoding_plan(&text, s, devices, map, err));
     WD_TRY(wd_train_plan_open(where, s, devices, map, &text, err));
     WD_TRY(wd_train_plan_count_program(where, s, err));
-    WD_TRY(wd_train_agree_on_plan(where, s, err));
+    WD_TRY(wd__train_agree_on_plan(where, s, err));
     *plan = text;
     s->trainer.samples.decoder = devices->teacher[wd_train_plan_decoder(where, &where->chosen)];
     WD_TRY(wd_memory_plan_stepper(plan, &s->trainer.stepper, &s->trainer.samples, devices,

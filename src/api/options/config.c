@@ -252,7 +252,7 @@ json_t *wd_train_options_json(const wd_train_options *options, const wd_train_op
     json_t *object = json_object();
     for (int64_t i = 0; i < count; i++) {
         const wd_option *o = &table[i];
-        if (o->flags & WD_OPTION_LEGACY || (but && wd_option_same(o, options, but))) continue;
+        if (o->flags & WD_OPTION_LEGACY || (but && wd__option_same(o, options, but))) continue;
         json_object_set_new(object, o->name, value_json(options, o));
     }
     return object;

@@ -83,7 +83,7 @@ static void append_all(text *t, wd_job job, const void *options, const void *usu
     int64_t count;
     const wd_option *table = wd_options_of(job, &count);
     for (int64_t i = 0; i < count; i++)
-        if (!is_alias(table, i) && !wd_option_same(&table[i], options, usual))
+        if (!is_alias(table, i) && !wd__option_same(&table[i], options, usual))
             append_value(t, &table[i], options);
 }
 

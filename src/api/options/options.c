@@ -24,25 +24,25 @@ static wd_option_table table_of(wd_job job)
 {
     switch (job) {
     case WD_JOB_TRAIN:
-        return wd_table_train();
+        return wd__table_train();
     case WD_JOB_PLAN:
-        return wd_table_plan();
+        return wd__table_plan();
     case WD_JOB_SAMPLE:
-        return wd_table_sample();
+        return wd__table_sample();
     case WD_JOB_EVAL:
-        return wd_table_eval();
+        return wd__table_eval();
     case WD_JOB_INSPECT:
-        return wd_table_inspect();
+        return wd__table_inspect();
     case WD_JOB_CONVERT:
-        return wd_table_convert();
+        return wd__table_convert();
     case WD_JOB_FORWARD:
-        return wd_table_forward();
+        return wd__table_forward();
     case WD_JOB_BENCH:
-        return wd_table_bench();
+        return wd__table_bench();
     case WD_JOB_COMMON:
         break;
     }
-    return wd_table_common();
+    return wd__table_common();
 }
 
 const char *wd_job_name(wd_job job)
@@ -298,7 +298,7 @@ static bool same_text(const char *a, const char *b)
     return a && b ? !strcmp(a, b) : a == b;
 }
 
-bool wd_option_same(const wd_option *option, const void *a, const void *b)
+bool wd__option_same(const wd_option *option, const void *a, const void *b)
 {
     const void *x = (const char *)a + option->offset, *y = (const char *)b + option->offset;
     const wd_texts *list = x, *other = y;
@@ -396,7 +396,7 @@ wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
                            o->default_text);
     }
     if (job != WD_JOB_TRAIN && job != WD_JOB_PLAN) return WD_OK;
-    return wd_teacher_choice_check(options, "teacher_device_strategy", err);
+    return wd__teacher_choice_check(options, "teacher_device_strategy", err);
 }
 
 /* ---- options of one source: a command line, or a file ---- */
@@ -447,7 +447,7 @@ wd_status wd_option_source_end(const wd_option_source *source, wd_job job, void 
         said.teacher_device_map = all->teacher_device_map;
     if (given(source, offsetof(wd_train_options, teacher_rank)))
         said.teacher_rank = all->teacher_rank;
-    WD_TRY(wd_teacher_choice_check(&said, strategy ? strategy->name : "", err));
-    wd_teacher_choice_yield(all, &said);
+    WD_TRY(wd__teacher_choice_check(&said, strategy ? strategy->name : "", err));
+    wd__teacher_choice_yield(all, &said);
     return WD_OK;
 }

@@ -72,25 +72,25 @@ static const wd_option common_table[] = {
      .help = "Messages of this level and of more severe ones are shown"},
 };
 
-wd_option_table wd_table_inspect(void)
+wd_option_table wd__table_inspect(void)
 {
     return (wd_option_table){inspect_table, sizeof inspect_table / sizeof *inspect_table,
                              sizeof(wd_inspect_options), offsetof(wd_inspect_options, bytes)};
 }
 
-wd_option_table wd_table_convert(void)
+wd_option_table wd__table_convert(void)
 {
     return (wd_option_table){convert_table, sizeof convert_table / sizeof *convert_table,
                              sizeof(wd_convert_options), offsetof(wd_convert_options, bytes)};
 }
 
-wd_option_table wd_table_bench(void)
+wd_option_table wd__table_bench(void)
 {
     return (wd_option_table){bench_table, sizeof bench_table / sizeof *bench_table,
                              sizeof(wd_bench_options), offsetof(wd_bench_options, bytes)};
 }
 
-wd_option_table wd_table_common(void)
+wd_option_table wd__table_common(void)
 {
     return (wd_option_table){common_table, sizeof common_table / sizeof *common_table,
                              sizeof(wd_common_options), offsetof(wd_common_options, bytes)};

@@ -45,7 +45,7 @@ static bool is_own(const char *name)
 static void make_table(void)
 {
     static_assert(offsetof(wd_plan_options, train) == 0, "offsets of train's lines");
-    const wd_option_table train = wd_table_train();
+    const wd_option_table train = wd__table_train();
     const char *group = "";
     assert(train.count + OWN <= WD_OPTIONS_MAX);
     for (int64_t i = 0; i < train.count; i++) {
@@ -62,7 +62,7 @@ static void make_table(void)
     assert(rows == train.count + OWN - 1); /* both have teacher_preset */
 }
 
-wd_option_table wd_table_plan(void)
+wd_option_table wd__table_plan(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_table);

@@ -182,19 +182,19 @@ static const wd_option forward_table[] = {
     {WD_INT_LINE(num_threads, "0", 0, 4096), .help = "Threads; 0: all cores"},
 };
 
-wd_option_table wd_table_sample(void)
+wd_option_table wd__table_sample(void)
 {
     return (wd_option_table){sample_table, sizeof sample_table / sizeof *sample_table,
                              sizeof(wd_sample_options), offsetof(wd_sample_options, bytes)};
 }
 
-wd_option_table wd_table_eval(void)
+wd_option_table wd__table_eval(void)
 {
     return (wd_option_table){eval_table, sizeof eval_table / sizeof *eval_table,
                              sizeof(wd_eval_options), offsetof(wd_eval_options, bytes)};
 }
 
-wd_option_table wd_table_forward(void)
+wd_option_table wd__table_forward(void)
 {
     return (wd_option_table){forward_table, sizeof forward_table / sizeof *forward_table,
                              sizeof(wd_forward_options), offsetof(wd_forward_options, bytes)};

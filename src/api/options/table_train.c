@@ -314,7 +314,7 @@ static const wd_option table[] = {
      .help = "Not needed: prompts are read once, at the start"},
 };
 
-wd_option_table wd_table_train(void)
+wd_option_table wd__table_train(void)
 {
     return (wd_option_table){table, sizeof table / sizeof *table, sizeof(OPTIONS),
                              offsetof(OPTIONS, bytes)};

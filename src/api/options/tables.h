@@ -14,18 +14,18 @@ typedef struct wd_option_table {
     size_t bytes_at; /* offset of the field `bytes` in the options struct */
 } wd_option_table;
 
-wd_option_table wd_table_train(void);
-wd_option_table wd_table_plan(void);
-wd_option_table wd_table_sample(void);
-wd_option_table wd_table_eval(void);
-wd_option_table wd_table_inspect(void);
-wd_option_table wd_table_convert(void);
-wd_option_table wd_table_forward(void);
-wd_option_table wd_table_bench(void);
-wd_option_table wd_table_common(void);
+wd_option_table wd__table_train(void);
+wd_option_table wd__table_plan(void);
+wd_option_table wd__table_sample(void);
+wd_option_table wd__table_eval(void);
+wd_option_table wd__table_inspect(void);
+wd_option_table wd__table_convert(void);
+wd_option_table wd__table_forward(void);
+wd_option_table wd__table_bench(void);
+wd_option_table wd__table_common(void);
 
 /* Whether an option has the same value in two structs of its job; texts are compared by content. */
-bool wd_option_same(const wd_option *option, const void *a, const void *b);
+bool wd__option_same(const wd_option *option, const void *a, const void *b);
 
 /* Lines of a table, for a struct that OPTIONS names. */
 #define WD_FIELD(field) .name = #field, .offset = offsetof(OPTIONS, field)

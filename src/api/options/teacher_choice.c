@@ -28,7 +28,7 @@ static bool both_choose(const wd_train_options *o)
     return o->teacher_device_map && o->teacher_rank >= 0 && !o->teacher_device_strategy;
 }
 
-wd_status wd_teacher_choice_check(const wd_train_options *o, const char *strategy, wd_err *err)
+wd_status wd__teacher_choice_check(const wd_train_options *o, const char *strategy, wd_err *err)
 {
     if (map_is_unread(o))
         return wd_fail(err, WD_INVALID_ARGUMENT,
@@ -54,7 +54,7 @@ static bool is_consistent(const wd_train_options *o)
 }
 
 /* Adds the earlier options to those of `said`, one by one, and leaves out those that contradict. */
-void wd_teacher_choice_yield(wd_train_options *o, const wd_train_options *said)
+void wd__teacher_choice_yield(wd_train_options *o, const wd_train_options *said)
 {
     wd_train_options all = *said;
     if (!all.teacher_device_strategy) all.teacher_device_strategy = o->teacher_device_strategy;

@@ -10,12 +10,12 @@
 
 /* Returns WD_INVALID_ARGUMENT, naming both options, if two contradict. `strategy` is the name of
  * the option that gave the strategy, which may be an alias. */
-wd_status wd_teacher_choice_check(const wd_train_options *options, const char *strategy,
-                                  wd_err *err);
+wd_status wd__teacher_choice_check(const wd_train_options *options, const char *strategy,
+                                   wd_err *err);
 
 /* Resets those of *options that contradict `said`, the options of a later source, and sets those of
  * `said`. */
-void wd_teacher_choice_yield(wd_train_options *options, const wd_train_options *said);
+void wd__teacher_choice_yield(wd_train_options *options, const wd_train_options *said);
 
 /* Changes the strategy, and resets the option that does not belong to it. */
 void wd_teacher_choose(wd_train_options *options, const char *strategy);

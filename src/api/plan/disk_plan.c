@@ -305,7 +305,7 @@ static void say_ways(const wd_disk_plan *p, int disk, const wd_train_setup *s)
            100 * (double)p->checkpoint.other / (double)p->checkpoint.file);
 }
 
-bool wd_disk_plan_lacks(const wd_disk_plan *p)
+bool wd__disk_plan_lacks(const wd_disk_plan *p)
 {
     for (int d = 0; d < p->disks; d++)
         if (p->disk[d].least > p->disk[d].space.bytes_free) return true;
@@ -362,7 +362,7 @@ static void say_disk(wd_text_builder *builder, const wd_disk_plan *p, int disk)
                                 bytes_of(bytes, p->item[i].bytes), while_text(&p->item[i]));
 }
 
-void wd_disk_plan_say(wd_text_builder *builder, const wd_disk_plan *p)
+void wd__disk_plan_say(wd_text_builder *builder, const wd_disk_plan *p)
 {
     char part[5][32];
     const wd_checkpoint_space *c = &p->checkpoint;
@@ -401,7 +401,7 @@ static json_t *disk_json(const wd_disk_plan *p, int disk)
                      (json_int_t)k->need, "bytes_known", (json_int_t)k->least, "items", items);
 }
 
-json_t *wd_disk_plan_json(const wd_disk_plan *p)
+json_t *wd__disk_plan_json(const wd_disk_plan *p)
 {
     const wd_checkpoint_space *c = &p->checkpoint;
     json_t *disks = json_array();

@@ -57,7 +57,7 @@ wd_status wd_disk_plan_make(wd_disk_plan *out, const wd_train_plan *plan,
 
 /* Whether a file system has too little space for what is known of the run. Upper bounds never count
  * here. */
-bool wd_disk_plan_lacks(const wd_disk_plan *disks);
+bool wd__disk_plan_lacks(const wd_disk_plan *disks);
 
 /* WD_DOES_NOT_FIT: a file system has too little space for what is known of the run; the log says
  * what would help. */
@@ -68,9 +68,9 @@ wd_status wd_disk_plan_refuse(const wd_disk_plan *disks, const wd_train_setup *s
 void wd_disk_plan_log(const wd_disk_plan *disks);
 
 /* The items by file system, and what is in a checkpoint. */
-void wd_disk_plan_say(wd_text_builder *builder, const wd_disk_plan *disks);
+void wd__disk_plan_say(wd_text_builder *builder, const wd_disk_plan *disks);
 
 /* An object with the same; the caller owns it. NULL: no memory. */
-json_t *wd_disk_plan_json(const wd_disk_plan *disks);
+json_t *wd__disk_plan_json(const wd_disk_plan *disks);
 
 #endif

@@ -36,19 +36,19 @@ typedef struct wd_drawing_search {
 /* ---- drawing_plan.c ---- */
 
 /* Chooses encoder and decoder. `encoding`: as encoding_dtype. */
-wd_status wd_drawing_search_open(wd_drawing_search *search, const wd_drawing *drawing,
-                                 wd_dtype encoding, wd_err *err);
+wd_status wd__drawing_search_open(wd_drawing_search *search, const wd_drawing *drawing,
+                                  wd_dtype encoding, wd_err *err);
 
 /* search->plan = the plan of the strategy with the most pictures at a time that fits; *fits false:
  * none does, and the plan is the one that needs least. */
-wd_status wd_drawing_try(bool *fits, wd_drawing_search *search, wd_strategy strategy, wd_err *err);
+wd_status wd__drawing_try(bool *fits, wd_drawing_search *search, wd_strategy strategy, wd_err *err);
 
 /* Lists the strategies of auto in their order, and returns their number. */
-int wd_drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *run);
+int wd__drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *run);
 
 /* ---- drawing_refusal.c ---- */
 
 /* Logs what the refused plans lack, and the commands that would fit. Returns WD_DOES_NOT_FIT. */
-wd_status wd_drawing_refuse(const wd_drawing_search *search, wd_err *err);
+wd_status wd__drawing_refuse(const wd_drawing_search *search, wd_err *err);
 
 #endif

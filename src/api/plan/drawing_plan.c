@@ -267,7 +267,7 @@ static bool is_cached(const wd_drawing_plan *p)
     return p->mapped_bytes <= p->host_bytes_max - p->host_bytes;
 }
 
-wd_status wd_drawing_try(bool *fits, wd_drawing_search *s, wd_strategy strategy, wd_err *err)
+wd_status wd__drawing_try(bool *fits, wd_drawing_search *s, wd_strategy strategy, wd_err *err)
 {
     const wd_drawing *d = s->drawing;
     const bool one_batch = d->decodes_beside;
@@ -292,7 +292,7 @@ wd_status wd_drawing_try(bool *fits, wd_drawing_search *s, wd_strategy strategy,
 
 /* ---- the choice ---- */
 
-int wd_drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *run)
+int wd__drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *run)
 {
     int n = 0;
     if (!is_processor(run)) out[n++] = WD_STRATEGY_gpu;
@@ -313,8 +313,8 @@ static wd_status check_strategy(wd_strategy strategy, const wd_run *run, wd_err 
         wd_strategy_name(strategy));
 }
 
-wd_status wd_drawing_search_open(wd_drawing_search *s, const wd_drawing *drawing, wd_dtype encoding,
-                                 wd_err *err)
+wd_status wd__drawing_search_open(wd_drawing_search *s, const wd_drawing *drawing,
+                                  wd_dtype encoding, wd_err *err)
 {
     *s = (wd_drawing_search){.drawing = drawing, .encoding_dtype = encoding};
     s->batch = drawing->batch ? drawing->batch : wd_painter_usual_batch(drawing->model[0]);
@@ -334,7 +334,7 @@ static wd_status choose(wd_drawing_plan *out, bool *found, wd_drawing_search *s,
     *found = false;
     for (int i = 0; i < count; i++) {
         bool fits;
-        WD_TRY(wd_drawing_try(&fits, s, strategy[i], err));
+        WD_TRY(wd__drawing_try(&fits, s, strategy[i], err));
         if (!fits) {
             s->refused[s->refusals++] = s->plan;
             continue;
@@ -381,10 +381,10 @@ wd_status wd_drawing_plan_open(wd_drawing_plan *out, const wd_drawing *drawing, 
     if (drawing->strategy) WD_TRY(wd_strategy_of(&strategy[0], drawing->strategy, err));
     if (is_processor(drawing->run)) strategy[0] = wd_teacher_choice_on_processor(strategy[0]);
     WD_TRY(check_strategy(strategy[0], drawing->run, err));
-    if (strategy[0] == WD_STRATEGY_auto) count = wd_drawing_strategies(strategy, drawing->run);
-    WD_TRY(wd_drawing_search_open(&search, drawing, WD_DTYPE_COUNT, err));
+    if (strategy[0] == WD_STRATEGY_auto) count = wd__drawing_strategies(strategy, drawing->run);
+    WD_TRY(wd__drawing_search_open(&search, drawing, WD_DTYPE_COUNT, err));
     WD_TRY(choose(out, &found, &search, strategy, count, err));
-    if (!found) return wd_drawing_refuse(&search, err);
+    if (!found) return wd__drawing_refuse(&search, err);
     say_plan(out, &search);
     return WD_OK;
 }

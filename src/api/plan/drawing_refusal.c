@@ -90,21 +90,21 @@ static int say_fitting(variant *v, const wd_drawing_search *search)
     const wd_run *run = search->drawing->run;
     wd_drawing_search s;
     wd_strategy strategy[WD_DRAWING_STRATEGIES + 1];
-    int said = 0, strategies = wd_drawing_strategies(strategy, run);
+    int said = 0, strategies = wd__drawing_strategies(strategy, run);
     if (strategy[0] != WD_STRATEGY_cpu) strategy[strategies++] = WD_STRATEGY_cpu;
     const wd_dtype encoding = v->bfloat16 ? WD_BF16 : WD_DTYPE_COUNT;
-    if (wd_drawing_search_open(&s, &v->drawing, encoding, NULL) != WD_OK) return 0;
+    if (wd__drawing_search_open(&s, &v->drawing, encoding, NULL) != WD_OK) return 0;
     for (int i = 0; i < strategies && said < SUGGESTIONS_MAX; i++) {
         bool fits;
         if (was_tried(v, search, strategy[i])) continue;
-        if (wd_drawing_try(&fits, &s, strategy[i], NULL) != WD_OK || !fits) continue;
+        if (wd__drawing_try(&fits, &s, strategy[i], NULL) != WD_OK || !fits) continue;
         say_variant(v, &s.plan);
         said++;
     }
     return said;
 }
 
-wd_status wd_drawing_refuse(const wd_drawing_search *search, wd_err *err)
+wd_status wd__drawing_refuse(const wd_drawing_search *search, wd_err *err)
 {
     const wd_drawing *d = search->drawing;
     variant *v;

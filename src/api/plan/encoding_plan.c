@@ -97,8 +97,8 @@ static const char *kernels_of(const wd_devices *d, int device)
     return strcmp(kernels, processor) ? kernels : NULL;
 }
 
-wd_status wd_encoding_plan_memory(wd_memory_plan *plan, const wd_train_setup *s,
-                                  const wd_devices *devices, int device, wd_err *err)
+wd_status wd__encoding_plan_memory(wd_memory_plan *plan, const wd_train_setup *s,
+                                   const wd_devices *devices, int device, wd_err *err)
 {
     const char *kernels = kernels_of(devices, device);
     const bool other = strcmp(kernels ? kernels : "", s->text_kernels);
@@ -176,8 +176,8 @@ static wd_status choose_device(int *out, char why[WHY], const wd_train_setup *s,
     WD_TRY(was_processor(&begun, s, err));
     if (begun && !kernels_of(d, 0)) begun = false; /* the first device has a processor's bits */
     if (begun) snprintf(mine.why_not, WHY, "the run was begun so");
-    const int ranks = wd_train_has_others(s) ? wd_train_ranks(s) : 1;
-    if (ranks > 1) WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->comm, err));
+    const int ranks = wd__train_has_others(s) ? wd_train_ranks(s) : 1;
+    if (ranks > 1) WD_TRY(wd__train_gather((void **)&all, &mine, sizeof mine, s->comm, err));
     compare_offers(why, all, ranks);
     if (all != &mine) wd_free(all);
     *out = *why ? d->processor : 0;
@@ -211,5 +211,5 @@ wd_status wd_encoding_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *
     s->trainer.kernels = wd_device_traits(devices->device[0])->kernels;
     WD_TRY(choose_text(s, err));
     WD_TRY(share_text(s, err));
-    return wd_encoding_plan_memory(plan, s, devices, map->text_encoder, err);
+    return wd__encoding_plan_memory(plan, s, devices, map->text_encoder, err);
 }

@@ -24,7 +24,7 @@ wd_status wd_encoding_plan(wd_memory_plan *plan, wd_train_setup *setup, wd_devic
 /* Adds the memory of encoding on device number `device` to *plan, with embeddings that are open: of
  * prompts that the cache lacks, or, on a device with other bits than they have, the most that
  * encoding can take. */
-wd_status wd_encoding_plan_memory(wd_memory_plan *plan, const wd_train_setup *setup,
-                                  const wd_devices *devices, int device, wd_err *err);
+wd_status wd__encoding_plan_memory(wd_memory_plan *plan, const wd_train_setup *setup,
+                                   const wd_devices *devices, int device, wd_err *err);
 
 #endif

@@ -20,8 +20,8 @@
 
 static wd_status say(char **text, const wd_plan_table *table, bool as_json, wd_err *err)
 {
-    if (!as_json) return wd_plan_table_text(text, table, err);
-    json_t *json = wd_plan_table_json(table);
+    if (!as_json) return wd__plan_table_text(text, table, err);
+    json_t *json = wd__plan_table_json(table);
     const wd_status status = wd_json_text_of(text, json, err);
     json_decref(json);
     return status;
@@ -41,9 +41,9 @@ static double plan_guided(const wd_train_plan *plan, const wd_train_setup *setup
     wd_train_variant *guided;
     if (setup->trainer.stepper.guidance_scale[0] > 1 || !plan->chosen.fits) return 0;
     if (wd_alloc((void **)&guided, 1, sizeof *guided, "a plan", NULL) != WD_OK) return 0;
-    wd_train_variant_begin(guided, setup);
+    wd__train_variant_begin(guided, setup);
     for (int i = 0; i < 2; i++) guided->setup.trainer.stepper.guidance_scale[i] = 2;
-    const bool fits = wd_train_variant_fits(guided, plan);
+    const bool fits = wd__train_variant_fits(guided, plan);
     const double seconds = fits ? guided->plan.chosen.step_seconds : 0;
     wd_free(guided);
     return seconds;
@@ -82,7 +82,7 @@ static bool lacks_disk(const wd_disk_plan *disks, const wd_train_setup *s)
     const char *output = s->options.output_dir;
     const bool is_known =
         strcmp(output, wd_train_defaults().output_dir) != 0 || wd_path_exists(output);
-    return is_known && wd_disk_plan_lacks(disks);
+    return is_known && wd__disk_plan_lacks(disks);
 }
 
 static wd_status say_plan(char **text, const wd_plan_options *options, const wd_train_plan *where,
@@ -93,7 +93,7 @@ static wd_status say_plan(char **text, const wd_plan_options *options, const wd_
     char line[512];
     WD_TRY(wd_planner_all(&all, where->planner, err));
     WD_TRY(wd_disk_plan_make(&disks, where, s, err));
-    const bool lacks = wd_train_plan_lacks_to_encode(where);
+    const bool lacks = wd__train_plan_lacks_to_encode(where);
     const wd_plan_table table = {.plan = where,
                                  .setup = s,
                                  .teacher = name_of_teacher(options, s),
@@ -106,10 +106,10 @@ static wd_status say_plan(char **text, const wd_plan_options *options, const wd_
                                  .guided_seconds = plan_guided(where, s),
                                  .disks = &disks};
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
-    if (options->svg) WD_TRY(wd_plan_svg_write(options->svg, &table, err));
+    if (options->svg) WD_TRY(wd__plan_svg_write(options->svg, &table, err));
     WD_TRY(say(text, &table, options->json, err));
-    if (table.fits) wd_advice_log(where, s);
-    if (!table.fits) return wd_suggestions_refuse(where, s, err);
+    if (table.fits) wd__advice_log(where, s);
+    if (!table.fits) return wd__suggestions_refuse(where, s, err);
     return table.lacks_disk ? wd_disk_plan_refuse(&disks, s, err) : WD_OK;
 }
 
@@ -119,7 +119,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     planned *p;
     WD_TRY(check_svg(options->svg, err));
     WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
-    wd_plan_command_options(&s->given, options, &devices->list);
+    wd__plan_command_options(&s->given, options, &devices->list);
     wd_status status = make_plan(p, s, devices, err);
     if (status == WD_OK) status = say_plan(text, options, &p->where, s, err);
     wd_train_plan_close(&p->where);

@@ -70,8 +70,8 @@ static void say_links(wd_text_builder *builder, const wd_train_plan *plan,
     wd_text_builder_say(builder, "\n");
 }
 
-void wd_plan_links_say(wd_text_builder *builder, const wd_train_plan *plan,
-                       const wd_strategy_plan *candidate)
+void wd__plan_links_say(wd_text_builder *builder, const wd_train_plan *plan,
+                        const wd_strategy_plan *candidate)
 {
     const wd_traffic *traffic = wd_planner_traffic(plan->planner, candidate);
     const bool many = plan->input.cluster.ranks > 1;
@@ -112,7 +112,7 @@ static const char *begin_of(char out[NAME], const wd_link *link, const wd_train_
     case WD_LINK_IN:
         return "host memory";
     default:
-        return wd_train_plan_device(out, plan, candidate, link->from);
+        return wd__train_plan_device(out, plan, candidate, link->from);
     }
 }
 
@@ -123,11 +123,11 @@ static const char *end_of(char out[NAME], const wd_link *link, const wd_train_pl
         return link->kind == WD_LINK_NEAR ? "others of its host" : "other hosts";
     if (is_between_ranks(link)) return numbered(out, "rank", link->to);
     if (link->kind == WD_LINK_IN || link->kind == WD_LINK_ACROSS)
-        return wd_train_plan_device(out, plan, candidate, link->to);
+        return wd__train_plan_device(out, plan, candidate, link->to);
     return "host memory";
 }
 
-json_t *wd_plan_links_json(const wd_train_plan *plan, const wd_strategy_plan *candidate)
+json_t *wd__plan_links_json(const wd_train_plan *plan, const wd_strategy_plan *candidate)
 {
     char from[NAME], to[NAME];
     const wd_traffic *traffic = wd_planner_traffic(plan->planner, candidate);

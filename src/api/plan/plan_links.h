@@ -9,10 +9,10 @@
 
 /* Prints a line for every link. Corresponding links of different ranks have one line, with the
  * largest of their figures. */
-void wd_plan_links_say(wd_text_builder *builder, const wd_train_plan *plan,
-                       const wd_strategy_plan *candidate);
+void wd__plan_links_say(wd_text_builder *builder, const wd_train_plan *plan,
+                        const wd_strategy_plan *candidate);
 
 /* Makes an array of all links by name; the caller owns it. */
-json_t *wd_plan_links_json(const wd_train_plan *plan, const wd_strategy_plan *candidate);
+json_t *wd__plan_links_json(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
 #endif

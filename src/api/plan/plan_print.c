@@ -130,8 +130,8 @@ static int limit_columns(const wd_plan_table *t)
     return has_ranks(t) ? LIMIT_OF_RANKS : LIMIT;
 }
 
-const char *wd_plan_missing_text(char out[WD_PLAN_MISSING_TEXT], const wd_devices *d,
-                                 const wd_strategy_plan *s)
+const char *wd__plan_missing_text(char out[WD_PLAN_MISSING_TEXT], const wd_devices *d,
+                                  const wd_strategy_plan *s)
 {
     char bytes[CELL];
     int worst = WD_MEMORY_HOST;
@@ -149,7 +149,7 @@ static const char *fits_text(char out[64], const wd_plan_table *t, const wd_stra
 {
     char missing[WD_PLAN_MISSING_TEXT];
     if (s->fits) return "yes";
-    snprintf(out, 64, "no, %s", wd_plan_missing_text(missing, t->plan->devices, s));
+    snprintf(out, 64, "no, %s", wd__plan_missing_text(missing, t->plan->devices, s));
     return out;
 }
 
@@ -173,7 +173,7 @@ static void say_peaks(wd_text_builder *p, const wd_plan_table *t, const wd_strat
     say_bytes(p, (double)wd_placed_host_peak(&s->bytes, &t->plan->input.cluster));
     for (int i = 0; i < d->count; i++) {
         if (!is_pool(d, i)) continue;
-        const size_t peak = wd_train_plan_peak(t->plan, s, i);
+        const size_t peak = wd__train_plan_peak(t->plan, s, i);
         if (!shows_fullest(t)) say_bytes(p, (double)peak);
         if (peak > most) most = peak;
     }
@@ -209,9 +209,9 @@ static void say_strategy(wd_text_builder *p, const wd_plan_table *t, int k)
     if (t->verbose) wd_text_builder_say(p, " %8s", window);
     wd_text_builder_say(p, " %9.3g", s->step_seconds);
     if (has_ranks(t) && t->verbose)
-        wd_text_builder_say(p, " %9.4g", wd_train_plan_samples_per_s(t->plan, s));
+        wd_text_builder_say(p, " %9.4g", wd__train_plan_samples_per_s(t->plan, s));
     wd_text_builder_say(p, "  %-*s", limit_columns(t),
-                        wd_train_plan_limit(limit, sizeof limit, t->plan, s));
+                        wd__train_plan_limit(limit, sizeof limit, t->plan, s));
     if (t->verbose) say_traffic(p, t, s);
     say_peaks(p, t, s);
 }
@@ -261,7 +261,7 @@ static void say_legend(wd_text_builder *p, const wd_plan_table *t)
 
 static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
 {
-    const char *small = wd_train_plan_lacks_to_encode(t->plan);
+    const char *small = wd__train_plan_lacks_to_encode(t->plan);
     char sheets[WD_SHEETS_TEXT];
     say_titles(p, t);
     for (int k = 0; k < WD_STRATEGY_auto; k++) say_strategy(p, t, k);
@@ -298,7 +298,7 @@ static const wd_placed_device *fullest(const wd_train_plan *plan, const wd_strat
     return most;
 }
 
-wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *candidate)
+wd_memory_plan wd__plan_items(const wd_train_plan *plan, const wd_strategy_plan *candidate)
 {
     wd_memory_plan items = {0};
     const wd_memory_plan *without_teacher = &plan->without_teacher[candidate->decodes_on_processor];
@@ -368,7 +368,7 @@ static void say_row(wd_text_builder *p, const wd_plan_table *t, const wd_memory_
 
 static void say_items(wd_text_builder *p, const wd_plan_table *t)
 {
-    const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
+    const wd_memory_plan items = wd__plan_items(t->plan, t->shown);
     const wd_devices *d = t->plan->devices;
     wd_text_builder_say(
         p, "%s, by what it is%s:\n  %-44s %9s", wd_strategy_name(t->shown->strategy),
@@ -386,15 +386,15 @@ static void say_items(wd_text_builder *p, const wd_plan_table *t)
     }
 }
 
-wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err)
+wd_status wd__plan_table_text(char **out, const wd_plan_table *table, wd_err *err)
 {
     wd_text_builder p = {.err = err};
     say_head(&p, table);
     say_strategies(&p, table);
     say_items(&p, table);
-    if (table->verbose) wd_plan_links_say(&p, table->plan, table->shown);
-    wd_disk_plan_say(&p, table->disks);
-    wd_plan_verdict_say(&p, table);
+    if (table->verbose) wd__plan_links_say(&p, table->plan, table->shown);
+    wd__disk_plan_say(&p, table->disks);
+    wd__plan_verdict_say(&p, table);
     return wd_text_builder_take(out, &p);
 }
 
@@ -411,7 +411,7 @@ static json_t *rates_json(const wd_cluster_device *device)
     return rates;
 }
 
-json_t *wd_plan_table_json(const wd_plan_table *table)
+json_t *wd__plan_table_json(const wd_plan_table *table)
 {
     const wd_devices *d = table->plan->devices;
     const wd_cluster *cluster = &table->plan->input.cluster;
@@ -453,9 +453,9 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         cluster->network_bytes_per_s, "beside", items, "strategies", strategies, "recommended",
         table->best->fits ? wd_strategy_name(table->best->strategy) : NULL, "train_takes",
         wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
-        wd_train_plan_lacks_to_encode(table->plan), "sample_sheets",
+        wd__train_plan_lacks_to_encode(table->plan), "sample_sheets",
         table->setup->trainer.samples.count > 0, "merged_bytes",
         (json_int_t)table->plan->merged_bytes, "guided_seconds_per_step",
         table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(), "disk",
-        wd_disk_plan_json(table->disks), "verdict", wd_plan_verdict_json(table));
+        wd__disk_plan_json(table->disks), "verdict", wd__plan_verdict_json(table));
 }

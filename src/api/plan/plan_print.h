@@ -21,16 +21,16 @@ typedef struct wd_plan_table {
 } wd_plan_table;
 
 /* The memory of a strategy item by item: of the teacher, and of everything else. */
-wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *candidate);
+wd_memory_plan wd__plan_items(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
 /* "sim:0 lacks 1.24 GiB": where most is missing, of a strategy that does not fit. Returns `out`. */
 enum { WD_PLAN_MISSING_TEXT = 56 };
-const char *wd_plan_missing_text(char out[WD_PLAN_MISSING_TEXT], const wd_devices *devices,
-                                 const wd_strategy_plan *candidate);
+const char *wd__plan_missing_text(char out[WD_PLAN_MISSING_TEXT], const wd_devices *devices,
+                                  const wd_strategy_plan *candidate);
 
 /* Formats the plans as text. The caller frees *out with wd_free. */
-wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err);
+wd_status wd__plan_table_text(char **out, const wd_plan_table *table, wd_err *err);
 
-json_t *wd_plan_table_json(const wd_plan_table *table);
+json_t *wd__plan_table_json(const wd_plan_table *table);
 
 #endif

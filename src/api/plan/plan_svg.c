@@ -67,7 +67,7 @@ static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan 
     *c = (column){.place = place};
     c->budget = place == WD_MEMORY_HOST ? cluster->host_bytes : cluster->device[place].bytes;
     c->peak = place == WD_MEMORY_HOST ? wd_placed_host_peak(&t->shown->bytes, cluster)
-                                      : wd_train_plan_peak(t->plan, t->shown, place);
+                                      : wd__train_plan_peak(t->plan, t->shown, place);
     for (int round = 0; round < 2; round++) /* items of training come first, at the bottom */
         for (int i = 0; i < items->items; i++) {
             const wd_memory_item *item = &items->item[i];
@@ -127,7 +127,7 @@ static int draw_blocks(label *labels, wd_text_builder *builder, const column *c,
         snprintf(style, sizeof style, "item %s%s%s", kind_of(item), i % 2 ? " odd" : "",
                  item->phase == WD_MEMORY_TRAINING || item->phase == WD_MEMORY_PROGRAM ? ""
                                                                                        : " then");
-        wd_svg_rect(builder, (wd_svg_box){x, y, BAR, height}, style, name_of(text, item));
+        wd__svg_rect(builder, (wd_svg_box){x, y, BAR, height}, style, name_of(text, item));
         if (height >= 1 && n < NAMES_MAX - 1) {
             labels[n].wanted = y + height / 2;
             snprintf(labels[n++].text, sizeof labels->text, "%s", text);
@@ -163,16 +163,16 @@ static void draw_column(wd_text_builder *builder, const wd_plan_table *t, const 
     snprintf(line, sizeof line, "%s: %s of %s", wd_place_name(t->plan->devices, c->place),
              wd_bytes_text(peak, sizeof peak, c->peak),
              wd_bytes_text(budget, sizeof budget, c->budget));
-    wd_svg_text(builder, box.x, box.y - 10, "name", line);
-    wd_svg_rect(builder, (wd_svg_box){box.x, limit, BAR, bottom - limit}, "room", "");
+    wd__svg_text(builder, box.x, box.y - 10, "name", line);
+    wd__svg_rect(builder, (wd_svg_box){box.x, limit, BAR, bottom - limit}, "room", "");
     const int n = draw_blocks(labels, builder, c, box.x, bottom, scale);
-    wd_svg_line(builder, box.x - 5, limit, box.x + BAR + 5, limit, "budget");
+    wd__svg_line(builder, box.x - 5, limit, box.x + BAR + 5, limit, "budget");
     sort_from_below(labels, n);
     move_apart(labels, n, box.y + 4, bottom);
     for (int i = 0; i < n; i++) {
-        wd_svg_line(builder, box.x + BAR + 1, labels[i].wanted, box.x + BAR + 10, labels[i].y,
-                    "leader");
-        wd_svg_text_within(builder, box.x + BESIDE, labels[i].y + 3, NAME, labels[i].text);
+        wd__svg_line(builder, box.x + BAR + 1, labels[i].wanted, box.x + BAR + 10, labels[i].y,
+                     "leader");
+        wd__svg_text_within(builder, box.x + BESIDE, labels[i].y + 3, NAME, labels[i].text);
     }
 }
 
@@ -180,7 +180,7 @@ static void draw_column(wd_text_builder *builder, const wd_plan_table *t, const 
 static double draw_columns(wd_text_builder *builder, const wd_plan_table *t, double y)
 {
     const wd_devices *d = t->plan->devices;
-    const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
+    const wd_memory_plan items = wd__plan_items(t->plan, t->shown);
     size_t full = 0; /* the largest device: all devices have one scale */
     column c;
     int drawn = 0;
@@ -222,14 +222,14 @@ static void say_head(wd_text_builder *builder, const wd_plan_table *t)
     const wd_train_options *o = &t->setup->options;
     snprintf(line, sizeof line, "%s%s: %s, %s", wd_strategy_name(s->strategy),
              s->fits ? "" : " (does not fit)", t->teacher, o->teacher_dtype);
-    wd_svg_text(builder, WD_PLAN_SVG_MARGIN, 30, "title", line);
+    wd__svg_text(builder, WD_PLAN_SVG_MARGIN, 30, "title", line);
     snprintf(line, sizeof line,
              "%.3g s per training step, limited by %s; trajectories per sweep over the teacher: "
              "%" PRId64 ", %" PRId64 " at a time; batch %" PRId64 ", %" PRId64 "x%" PRId64
              " pixels",
-             s->step_seconds, wd_train_plan_limit(limit, sizeof limit, t->plan, s), s->window,
+             s->step_seconds, wd__train_plan_limit(limit, sizeof limit, t->plan, s), s->window,
              s->micro_batch, o->batch_size, o->height, o->width);
-    wd_svg_text(builder, WD_PLAN_SVG_MARGIN, 50, "", line);
+    wd__svg_text(builder, WD_PLAN_SVG_MARGIN, 50, "", line);
 }
 
 /* Draws the parts first, since the height of the picture is written at its beginning. */
@@ -240,7 +240,7 @@ static wd_status draw(char **out, const wd_plan_table *table, wd_err *err)
     double end = 0;
     wd_status status;
     say_head(&body, table);
-    status = wd_plan_svg_timeline(&end, &body, table, draw_columns(&body, table, 72));
+    status = wd__plan_svg_timeline(&end, &body, table, draw_columns(&body, table, 72));
     if (status != WD_OK) {
         wd_free(body.text);
         return status;
@@ -252,13 +252,13 @@ static wd_status draw(char **out, const wd_plan_table *table, wd_err *err)
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" "
         "height=\"%.0f\">\n<style>%s</style>\n",
         WD_PLAN_SVG_WIDTH, end, WD_PLAN_SVG_WIDTH, end, style);
-    wd_svg_rect(&whole, (wd_svg_box){0, 0, WD_PLAN_SVG_WIDTH, end}, "page", "");
+    wd__svg_rect(&whole, (wd_svg_box){0, 0, WD_PLAN_SVG_WIDTH, end}, "page", "");
     wd_text_builder_say(&whole, "%s</svg>\n", text);
     wd_free(text);
     return wd_text_builder_take(out, &whole);
 }
 
-wd_status wd_plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err)
+wd_status wd__plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err)
 {
     char *picture = NULL;
     WD_TRY(draw(&picture, table, err));

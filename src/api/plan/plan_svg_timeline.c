@@ -123,11 +123,11 @@ static void draw_rows(drawing *d)
         if (!l->there) continue;
         if (i < ROWS_MAX - 1)
             snprintf(name, sizeof name, "%s %s",
-                     wd_train_plan_device(device, d->table->plan, d->table->shown,
-                                          d->device[i / DEVICE_ROWS]),
+                     wd__train_plan_device(device, d->table->plan, d->table->shown,
+                                           d->device[i / DEVICE_ROWS]),
                      kind[i % DEVICE_ROWS]);
-        wd_svg_rect(d->builder, (wd_svg_box){d->x, l->y, d->width, ROW}, "lane", "");
-        wd_svg_text(d->builder, d->x - 8, l->y + 11, "right", name);
+        wd__svg_rect(d->builder, (wd_svg_box){d->x, l->y, d->width, ROW}, "lane", "");
+        wd__svg_text(d->builder, d->x - 8, l->y + 11, "right", name);
     }
 }
 
@@ -171,7 +171,7 @@ static void close_run(drawing *d, row *l)
     if (!r->open) return;
     snprintf(style, sizeof style, "%s%s", r->first.expert ? "low" : "high", r->odd ? " odd" : "");
     say_run(title, sizeof title, d, r);
-    wd_svg_rect(d->builder, (wd_svg_box){r->begin, l->y, r->end - r->begin, ROW}, style, title);
+    wd__svg_rect(d->builder, (wd_svg_box){r->begin, l->y, r->end - r->begin, ROW}, style, title);
     r->open = false;
     r->odd = !r->odd;
 }
@@ -230,15 +230,15 @@ static void draw_head(drawing *d, double y)
     const wd_strategy_plan *s = d->table->shown;
     double x = WD_PLAN_SVG_MARGIN;
     snprintf(line, sizeof line, "one sweep: %.3g s, targets: %" PRId64, d->seconds, s->window);
-    wd_svg_text(d->builder, x, y + 12, "name", line);
+    wd__svg_text(d->builder, x, y + 12, "name", line);
     for (int e = 0; e < s->placement.experts && s->placement.experts > 1; e++) {
         x = 300 + 160 * e;
-        wd_svg_rect(d->builder, (wd_svg_box){x, y + 3, 10, 10}, e ? "low" : "high", "");
-        wd_svg_text(d->builder, x + 15, y + 12, "", e ? "low-noise expert" : "high-noise expert");
+        wd__svg_rect(d->builder, (wd_svg_box){x, y + 3, 10, 10}, e ? "low" : "high", "");
+        wd__svg_text(d->builder, x + 15, y + 12, "", e ? "low-noise expert" : "high-noise expert");
     }
     snprintf(line, sizeof line, "the first %d of %d devices at work", d->devices, d->devices_there);
-    if (d->devices < d->devices_there) wd_svg_text(d->builder, 620, y + 12, "", line);
-    wd_svg_text(d->builder, WD_PLAN_SVG_WIDTH - WD_PLAN_SVG_MARGIN, y + 12, "small right", "busy");
+    if (d->devices < d->devices_there) wd__svg_text(d->builder, 620, y + 12, "", line);
+    wd__svg_text(d->builder, WD_PLAN_SVG_WIDTH - WD_PLAN_SVG_MARGIN, y + 12, "small right", "busy");
 }
 
 static void draw_busy(drawing *d)
@@ -248,7 +248,7 @@ static void draw_busy(drawing *d)
         const row *l = &d->row[i];
         if (!l->there) continue;
         snprintf(text, sizeof text, "%.0f %%", 100 * l->busy / d->width);
-        wd_svg_text(d->builder, d->x + d->width + BUSY, l->y + 11, "small right", text);
+        wd__svg_text(d->builder, d->x + d->width + BUSY, l->y + 11, "small right", text);
     }
 }
 
@@ -258,8 +258,8 @@ static void draw_ticks(drawing *d, double top, double bottom)
         char text[32];
         const double x = d->x + d->width * i / TICKS;
         snprintf(text, sizeof text, "%.3g s", d->seconds * i / TICKS);
-        wd_svg_line(d->builder, x, top, x, bottom, "tick");
-        wd_svg_text(d->builder, x, bottom + 12, "small middle", text);
+        wd__svg_line(d->builder, x, top, x, bottom, "tick");
+        wd__svg_text(d->builder, x, bottom + 12, "small middle", text);
     }
 }
 
@@ -271,8 +271,8 @@ static wd_status play(drawing *d, wd_timeline_fn *fn, wd_err *err)
     return wd_planner_play(&played, d->table->plan->planner, shown, &shown->load, fn, d, err);
 }
 
-wd_status wd_plan_svg_timeline(double *end, wd_text_builder *builder, const wd_plan_table *table,
-                               double y)
+wd_status wd__plan_svg_timeline(double *end, wd_text_builder *builder, const wd_plan_table *table,
+                                double y)
 {
     drawing d = {.builder = builder,
                  .table = table,

@@ -153,8 +153,8 @@ enum { COMMAND_MAX = 1 << 15, NUMBER = 40 };
 /* The run of docs/a14b.md trains on 160,000 samples. */
 static const double FEW_SAMPLES = 100000;
 
-void wd_plan_command_options(wd_train_options *out, const wd_plan_options *options,
-                             const wd_device_list *devices)
+void wd__plan_command_options(wd_train_options *out, const wd_plan_options *options,
+                              const wd_device_list *devices)
 {
     const wd_train_options usual = wd_train_defaults();
     const wd_pipeline_parts parts = WD_PARTS_OF(&options->train);
@@ -197,7 +197,7 @@ static void say_device_memory(wd_text_builder *p, const wd_plan_table *t)
     const char *name = "";
     for (int i = 0; i < d->count; i++) {
         if (i == d->processor) continue;
-        const size_t peak = wd_train_plan_peak(t->plan, t->shown, i);
+        const size_t peak = wd__train_plan_peak(t->plan, t->shown, i);
         pools++;
         if (peak >= most) most = peak, name = d->name[i];
     }
@@ -243,7 +243,7 @@ static void say_command(wd_text_builder *p, const wd_plan_table *t)
                         command);
 }
 
-void wd_plan_verdict_say(wd_text_builder *p, const wd_plan_table *t)
+void wd__plan_verdict_say(wd_text_builder *p, const wd_plan_table *t)
 {
     char bytes[32], samples[NUMBER], text[WD_RUN_LENGTH_TEXT];
     const char *strategy = wd_strategy_name(t->shown->strategy);
@@ -272,7 +272,7 @@ void wd_plan_verdict_say(wd_text_builder *p, const wd_plan_table *t)
     say_command(p, t);
 }
 
-json_t *wd_plan_verdict_json(const wd_plan_table *t)
+json_t *wd__plan_verdict_json(const wd_plan_table *t)
 {
     char command[COMMAND_MAX];
     const run_length length = run_length_of(t->plan, t->setup, t->shown);

@@ -36,14 +36,14 @@ double wd_step_limit_first(const wd_train_options *options, const wd_trajectory_
  * for a preset, and names for the file of prompts and for the output folder where none is given.
  * With simulated devices the command is for a machine that has such ones, so it names neither them
  * nor --host_memory. Strings belong to `options` or are literals. */
-void wd_plan_command_options(wd_train_options *out, const wd_plan_options *options,
-                             const wd_device_list *devices);
+void wd__plan_command_options(wd_train_options *out, const wd_plan_options *options,
+                              const wd_device_list *devices);
 
 /* Prints the verdict of the strategy that the table shows. */
-void wd_plan_verdict_say(wd_text_builder *builder, const wd_plan_table *table);
+void wd__plan_verdict_say(wd_text_builder *builder, const wd_plan_table *table);
 
 /* The same as JSON: strategy, fits, steps and samples (null: not known), seconds, command (null: it
  * does not fit). */
-json_t *wd_plan_verdict_json(const wd_plan_table *table);
+json_t *wd__plan_verdict_json(const wd_plan_table *table);
 
 #endif

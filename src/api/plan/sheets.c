@@ -105,8 +105,8 @@ static wd_status leave_out(wd_train_plan *without, const wd_train_plan *plan,
 {
     *without = *plan;
     without->planner = NULL;
-    WD_TRY(wd_train_cluster_leave_out_sheets(without, setup, err));
-    return wd_train_plan_choose(without, err);
+    WD_TRY(wd__train_cluster_leave_out_sheets(without, setup, err));
+    return wd__train_plan_choose(without, err);
 }
 
 static void choose(wd_train_plan *plan, const wd_train_plan *without)
@@ -122,7 +122,7 @@ static void choose(wd_train_plan *plan, const wd_train_plan *without)
     }
 }
 
-wd_status wd_sheets_choose(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
+wd_status wd__sheets_choose(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
 {
     wd_train_plan *without; /* too large for a small stack */
     wd_train_options *o = &setup->options;

@@ -12,7 +12,7 @@ enum { WD_SHEETS_TEXT = 160 };
  * drawn once. If the memory of sheets leads to a slower plan, the difference counts as time of
  * sheets. *plan is the plan with sheets; if none are drawn, it is replaced by the plan without, and
  * setup->trainer.samples is cleared. All ranks call it. */
-wd_status wd_sheets_choose(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
+wd_status wd__sheets_choose(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
 
 /* Writes "sample sheets: every 100 steps, 3 % of the time", or why none are drawn, into `out`; ""
  * if --save_samples is false. Returns `out`. */

@@ -216,7 +216,7 @@ static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *c
     wd_train_setup *setup = &changed->setup;
     wd_train_options given = setup->given;
     if (!apply_change(&given, &setup->trainer.stepper, c)) return;
-    if (wd_train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
+    if (wd__train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
     if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
         sort_fitting(order, &count, &changed->plan, all, below);
     for (int i = 0; i < count; i++)
@@ -236,8 +236,8 @@ static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, i
 static void find_changed(ways *w, const wd_train_plan *plan, const wd_train_setup *setup,
                          wd_train_variant *changed, const memory_change *c, size_t below)
 {
-    if (wd_train_plan_lacks_to_encode(plan)) return;
-    wd_train_variant_begin(changed, setup);
+    if (wd__train_plan_lacks_to_encode(plan)) return;
+    wd__train_variant_begin(changed, setup);
     choose_window(&changed->setup);
     changed->setup.options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
     find_planned(w, plan, changed, c, below);
@@ -249,9 +249,9 @@ static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
 {
     const int usual = plan->map.usual_text_encoder;
     *out = *plan;
-    out->map = wd_teacher_map_none(usual);
+    out->map = wd__teacher_map_none(usual);
     out->text = (wd_memory_plan){0};
-    return wd_encoding_plan_memory(&out->text, setup, plan->devices, usual, NULL);
+    return wd__encoding_plan_memory(&out->text, setup, plan->devices, usual, NULL);
 }
 
 /* Logs up to SUGGESTIONS_MAX ways, the fastest first, of those with the fewest changes (with the
@@ -309,10 +309,11 @@ static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory,
         wd_log(WD_LOG_ERROR, "  %s", beside);
 }
 
-wd_status wd_suggestions_refuse(const wd_train_plan *plan, const wd_train_setup *setup, wd_err *err)
+wd_status wd__suggestions_refuse(const wd_train_plan *plan, const wd_train_setup *setup,
+                                 wd_err *err)
 {
     wd_log(WD_LOG_ERROR, "what would fit, fastest first:");
-    const char *small = wd_train_plan_lacks_to_encode(plan);
+    const char *small = wd__train_plan_lacks_to_encode(plan);
     if (say_all(plan, setup, SIZE_MAX))
         return wd_fail(
             err, WD_DOES_NOT_FIT,
@@ -348,7 +349,7 @@ wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *
     say_missing(plan, memory, WD_MEMORY_HOST, plan->host_budget);
     for (int i = 0; i < d->count; i++)
         if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
-    return wd_suggestions_refuse(plan, setup, err);
+    return wd__suggestions_refuse(plan, setup, err);
 }
 
 /* ---- advice ---- */
@@ -408,9 +409,9 @@ static bool makes_worse_student(const memory_change *c)
 static bool plan_changed(wd_train_variant *run, const memory_change *change,
                          const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    wd_train_variant_begin(run, setup);
+    wd__train_variant_begin(run, setup);
     return apply_change(&run->setup.options, &run->setup.trainer.stepper, change) &&
-           wd_train_variant_fits(run, plan);
+           wd__train_variant_fits(run, plan);
 }
 
 /* The options of the changes: " --gradient_checkpointing". `o` has them. */
@@ -457,7 +458,7 @@ void wd_advice_of_run(const wd_train_plan *plan)
                "the same options says what helps",
                wd_strategy_name(plan->chosen.strategy), plan->chosen.step_seconds,
                wd_strategy_name(nearly->strategy), nearly->step_seconds,
-               wd_plan_missing_text(missing, plan->devices, nearly));
+               wd__plan_missing_text(missing, plan->devices, nearly));
 }
 
 /* Options with which a run is much faster. */
@@ -489,7 +490,7 @@ static advice find_advice(const wd_train_plan *plan, const wd_train_setup *setup
     return best;
 }
 
-void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
+void wd__advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
 {
     char missing[WD_PLAN_MISSING_TEXT];
     const wd_strategy_plan *now = &plan->chosen, *nearly = find_nearly_fitting(plan);
@@ -510,5 +511,5 @@ void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
                "--width) or fewer --trajectories make room",
                wd_strategy_name(now->strategy), now->step_seconds,
                wd_strategy_name(nearly->strategy), nearly->step_seconds,
-               wd_plan_missing_text(missing, plan->devices, nearly));
+               wd__plan_missing_text(missing, plan->devices, nearly));
 }

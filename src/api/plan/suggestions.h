@@ -13,11 +13,11 @@
 
 /* Logs up to five commands whose plans fit, the fastest first, and returns WD_DOES_NOT_FIT. Those
  * that would make a worse student are last. */
-wd_status wd_suggestions_refuse(const wd_train_plan *plan, const wd_train_setup *setup,
-                                wd_err *err);
+wd_status wd__suggestions_refuse(const wd_train_plan *plan, const wd_train_setup *setup,
+                                 wd_err *err);
 
 /* Returns WD_OK if the memory plan fits. If not, it logs how much is missing on which device, and
- * goes on as wd_suggestions_refuse does. */
+ * goes on as wd__suggestions_refuse does. */
 wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *memory,
                                const wd_train_setup *setup, wd_err *err);
 
@@ -38,6 +38,6 @@ void wd_advice_of_run(const wd_train_plan *plan);
  * with options that need less memory, and names those with which the run is fastest, half the time
  * or less: first options that make no worse student, then others. Where none helps it says what the
  * faster strategy lacks. The plans leave memory behind: not for a run. */
-void wd_advice_log(const wd_train_plan *plan, const wd_train_setup *setup);
+void wd__advice_log(const wd_train_plan *plan, const wd_train_setup *setup);
 
 #endif

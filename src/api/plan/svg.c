@@ -38,7 +38,7 @@ static void say_escaped(wd_text_builder *builder, const char *text)
     }
 }
 
-void wd_svg_rect(wd_text_builder *builder, wd_svg_box box, const char *style, const char *title)
+void wd__svg_rect(wd_text_builder *builder, wd_svg_box box, const char *style, const char *title)
 {
     wd_text_builder_say(builder, "<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"",
                         style, NUMBER(box.x), NUMBER(box.y), NUMBER(box.width), NUMBER(box.height));
@@ -65,20 +65,20 @@ static void say_text(wd_text_builder *builder, double x, double y, double width,
     wd_text_builder_say(builder, "</text>\n");
 }
 
-void wd_svg_text(wd_text_builder *builder, double x, double y, const char *style, const char *text)
+void wd__svg_text(wd_text_builder *builder, double x, double y, const char *style, const char *text)
 {
     say_text(builder, x, y, 0, style, text);
 }
 
-void wd_svg_text_within(wd_text_builder *builder, double x, double y, double width,
-                        const char *text)
+void wd__svg_text_within(wd_text_builder *builder, double x, double y, double width,
+                         const char *text)
 {
     const bool fits = LETTER * (double)strlen(text) <= width;
     say_text(builder, x, y, fits ? 0 : width, "small", text);
 }
 
-void wd_svg_line(wd_text_builder *builder, double x0, double y0, double x1, double y1,
-                 const char *style)
+void wd__svg_line(wd_text_builder *builder, double x0, double y0, double x1, double y1,
+                  const char *style)
 {
     wd_text_builder_say(builder, "<path class=\"%s\" d=\"M%s %sL%s %s\"/>\n", style, NUMBER(x0),
                         NUMBER(y0), NUMBER(x1), NUMBER(y1));

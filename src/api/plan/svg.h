@@ -9,17 +9,18 @@ typedef struct wd_svg_box {
 } wd_svg_box;
 
 /* `style`: classes of the picture's style sheet. `title`: the browser's tooltip; "": none. */
-void wd_svg_rect(wd_text_builder *builder, wd_svg_box box, const char *style, const char *title);
+void wd__svg_rect(wd_text_builder *builder, wd_svg_box box, const char *style, const char *title);
 
 /* `y`: the base line of the text. */
-void wd_svg_text(wd_text_builder *builder, double x, double y, const char *style, const char *text);
+void wd__svg_text(wd_text_builder *builder, double x, double y, const char *style,
+                  const char *text);
 
 /* Writes text of the style `small` no wider than `width`: the letters are narrower if it might be
  * wider. */
-void wd_svg_text_within(wd_text_builder *builder, double x, double y, double width,
-                        const char *text);
+void wd__svg_text_within(wd_text_builder *builder, double x, double y, double width,
+                         const char *text);
 
-void wd_svg_line(wd_text_builder *builder, double x0, double y0, double x1, double y1,
-                 const char *style);
+void wd__svg_line(wd_text_builder *builder, double x0, double y0, double x1, double y1,
+                  const char *style);
 
 #endif

@@ -69,7 +69,7 @@ static wd_status read_map(wd_teacher_map *out, const char *path, const wd_train_
     return WD_OK;
 }
 
-wd_teacher_map wd_teacher_map_none(int text_encoder)
+wd_teacher_map wd__teacher_map_none(int text_encoder)
 {
     return (wd_teacher_map){.text_encoder = text_encoder, .usual_text_encoder = text_encoder};
 }
@@ -80,7 +80,7 @@ wd_status wd_teacher_map_open(wd_teacher_map *out, const wd_train_setup *setup,
     named *names;
     const char *path = setup->options.teacher_device_map;
     const int ranks = wd_train_ranks(setup);
-    *out = wd_teacher_map_none(devices->processor);
+    *out = wd__teacher_map_none(devices->processor);
     if (!path) return WD_OK;
     if (ranks * devices->count > WD_CLUSTER_DEVICES_MAX)
         return wd_fail(err, WD_UNSUPPORTED, "%s: %d ranks have too many devices for a map", path,

@@ -15,7 +15,7 @@ typedef struct wd_teacher_map {
 } wd_teacher_map;
 
 /* What there is without a map, where the prompts are encoded on device number `text_encoder`. */
-wd_teacher_map wd_teacher_map_none(int text_encoder);
+wd_teacher_map wd__teacher_map_none(int text_encoder);
 
 wd_status wd_teacher_map_open(wd_teacher_map *out, const wd_train_setup *setup,
                               const wd_devices *devices, wd_err *err);

@@ -16,12 +16,12 @@ int wd_train_ranks(const wd_train_setup *setup)
     return comm ? comm->ranks : 1;
 }
 
-bool wd_train_has_others(const wd_train_setup *setup)
+bool wd__train_has_others(const wd_train_setup *setup)
 {
     return wd_train_ranks(setup) > 1 && setup->comm->vtable;
 }
 
-wd_status wd_train_gather(void **all, const void *mine, size_t bytes, wd_comm *comm, wd_err *err)
+wd_status wd__train_gather(void **all, const void *mine, size_t bytes, wd_comm *comm, wd_err *err)
 {
     WD_TRY(wd_alloc(all, (size_t)comm->ranks, bytes, "what ranks have", err));
     memcpy((char *)*all + (size_t)comm->rank * bytes, mine, bytes);
@@ -98,9 +98,9 @@ static wd_status agree_on_memory(wd_train_plan *p, const wd_train_setup *s, wd_e
 {
     memory mine, *all = &mine;
     wd_cluster *cluster = &p->input.cluster;
-    const int ranks = wd_train_has_others(s) ? wd_train_ranks(s) : 1;
+    const int ranks = wd__train_has_others(s) ? wd_train_ranks(s) : 1;
     WD_TRY(measure_memory(&mine, p, s, err));
-    if (ranks > 1) WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->comm, err));
+    if (ranks > 1) WD_TRY(wd__train_gather((void **)&all, &mine, sizeof mine, s->comm, err));
     cluster->host_bytes = SIZE_MAX;
     for (int r = 0; r < ranks; r++) {
         lower_to(&cluster->host_bytes, host_budget(all, ranks, all[r].host));
@@ -180,8 +180,8 @@ static bool compute_alike(const wd_device *a, const wd_device *b)
     return !strcmp(wd_device_traits(a)->kernels, wd_device_traits(b)->kernels);
 }
 
-wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
-                                   const wd_train_plan *like, wd_err *err)
+wd_status wd__train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
+                                    const wd_train_plan *like, wd_err *err)
 {
     const wd_devices *d = p->devices;
     wd_cluster *cluster = &p->input.cluster;
@@ -222,8 +222,8 @@ size_t wd_train_program_bytes(const wd_train_setup *setup)
 static wd_status most_of_ranks(size_t *bytes, const wd_train_setup *s, wd_err *err)
 {
     size_t *all;
-    if (!wd_train_has_others(s)) return WD_OK;
-    WD_TRY(wd_train_gather((void **)&all, bytes, sizeof *bytes, s->comm, err));
+    if (!wd__train_has_others(s)) return WD_OK;
+    WD_TRY(wd__train_gather((void **)&all, bytes, sizeof *bytes, s->comm, err));
     for (int r = 0; r < wd_train_ranks(s); r++)
         if (all[r] > *bytes) *bytes = all[r];
     wd_free(all);
@@ -239,7 +239,7 @@ static void add_program(wd_train_plan *p)
     p->input.decoding.on_processor.host_taken += p->program_bytes;
 }
 
-wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+wd_status wd__train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
     const wd_samples_options none = {0};
     wd_stepper_options stepper = s->trainer.stepper;
@@ -253,7 +253,7 @@ wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_set
     return WD_OK;
 }
 
-wd_status wd_train_cluster_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+wd_status wd__train_cluster_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
     size_t most = wd_train_program_bytes(s);
     WD_TRY(most_of_ranks(&most, s, err));

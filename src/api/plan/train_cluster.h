@@ -13,30 +13,31 @@ int wd_train_ranks(const wd_train_setup *setup);
 
 /* Whether other ranks run, with which this one communicates and may share its host during
  * measurements. */
-bool wd_train_has_others(const wd_train_setup *setup);
+bool wd__train_has_others(const wd_train_setup *setup);
 
 /* *all = the `mine` of every rank, `bytes` bytes each, in the order of ranks. The caller frees it
  * with wd_free. All ranks call it. */
-wd_status wd_train_gather(void **all, const void *mine, size_t bytes, wd_comm *comm, wd_err *err);
+wd_status wd__train_gather(void **all, const void *mine, size_t bytes, wd_comm *comm, wd_err *err);
 
 /* Sets the budgets of devices and host, and the memory of everything but the teacher:
  * p->without_teacher, host_budget, input.cluster, input.devices.target. `like`: a plan whose
  * budgets are used again, or NULL. All ranks call it if `like` is NULL. */
-wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
-                                   const wd_train_plan *like, wd_err *err);
+wd_status wd__train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
+                                    const wd_train_plan *like, wd_err *err);
 
 /* Computes the memory again without sample sheets, and measures nothing. All ranks call it. */
-wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err);
+wd_status wd__train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s,
+                                             wd_err *err);
 
 /* Bytes of host memory that this process has allocated since the job began, and still has. */
 size_t wd_train_program_bytes(const wd_train_setup *setup);
 
 /* Sets p->program_bytes to the current memory of the program itself, of the rank that has most, and
  * subtracts it from host memory. All ranks call it. */
-wd_status wd_train_cluster_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err);
+wd_status wd__train_cluster_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err);
 
 /* Sets the rates of input.cluster. `like` as above. All ranks call it. */
-wd_status wd_train_cluster_rates(wd_train_plan *p, const wd_train_setup *s,
-                                 const wd_train_plan *like, wd_err *err);
+wd_status wd__train_cluster_rates(wd_train_plan *p, const wd_train_setup *s,
+                                  const wd_train_plan *like, wd_err *err);
 
 #endif

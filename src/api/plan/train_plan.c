@@ -136,7 +136,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     fill_gradients(&in->gradients, m, without_teacher);
 }
 
-wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err)
+wd_status wd__train_plan_choose(wd_train_plan *plan, wd_err *err)
 {
     WD_TRY(wd_planner_open(&plan->planner, &plan->input, err));
     return wd_planner_plan(&plan->chosen, plan->planner, plan->asked, err);
@@ -174,7 +174,7 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
 {
     wd_stepper_options *m = &s->trainer.stepper;
     WD_TRY(choose_strategy(p, s, err));
-    WD_TRY(wd_train_cluster_budgets(p, s, like, err));
+    WD_TRY(wd__train_cluster_budgets(p, s, like, err));
     if (like && is_hopeless(p))
         return wd_fail(err, WD_DOES_NOT_FIT, "the student alone needs more memory than there is");
     WD_TRY(size_from_files(p, s, err));
@@ -184,8 +184,8 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
                                  p->input.sweep.boundary_timestep, err));
     p->input.rounds.expert = p->expert;
     if (p->map.given) p->input.request.custom = &p->map.placement;
-    WD_TRY(wd_train_cluster_rates(p, s, like, err));
-    WD_TRY(wd_train_plan_choose(p, err));
+    WD_TRY(wd__train_cluster_rates(p, s, like, err));
+    WD_TRY(wd__train_plan_choose(p, err));
     follow(m, &p->chosen);
     return WD_OK;
 }
@@ -207,17 +207,17 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
 
 wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
 {
-    WD_TRY(wd_train_cluster_count_program(plan, setup, err));
+    WD_TRY(wd__train_cluster_count_program(plan, setup, err));
     wd_planner_close(plan->planner);
     plan->planner = NULL;
-    WD_TRY(wd_train_plan_choose(plan, err));
-    WD_TRY(wd_sheets_choose(plan, setup, err));
+    WD_TRY(wd__train_plan_choose(plan, err));
+    WD_TRY(wd__sheets_choose(plan, setup, err));
     follow(&setup->trainer.stepper, &plan->chosen);
     return WD_OK;
 }
 
-wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
-                                  const wd_train_plan *like, wd_err *err)
+wd_status wd__train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
+                                   const wd_train_plan *like, wd_err *err)
 {
     *out = (wd_train_plan){.devices = like->devices, .map = like->map, .text = like->text};
     return finish_open(out, setup, like, err);
@@ -233,7 +233,7 @@ void wd_train_plan_close(wd_train_plan *plan)
 
 /* ---- other options ---- */
 
-void wd_train_variant_begin(wd_train_variant *out, const wd_train_setup *setup)
+void wd__train_variant_begin(wd_train_variant *out, const wd_train_setup *setup)
 {
     out->setup = *setup;
     wd_stepper_options *m = &out->setup.trainer.stepper;
@@ -242,17 +242,17 @@ void wd_train_variant_begin(wd_train_variant *out, const wd_train_setup *setup)
     m->text_context = NULL; /* a plan computes no text */
 }
 
-bool wd_train_variant_fits(wd_train_variant *variant, const wd_train_plan *like)
+bool wd__train_variant_fits(wd_train_variant *variant, const wd_train_plan *like)
 {
-    const wd_status status = wd_train_plan_open_like(&variant->plan, &variant->setup, like, NULL);
+    const wd_status status = wd__train_plan_open_like(&variant->plan, &variant->setup, like, NULL);
     wd_train_plan_close(&variant->plan);
     return status == WD_OK && variant->plan.chosen.fits;
 }
 
 /* ---- in words ---- */
 
-const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
-                                 const wd_strategy_plan *candidate, int device)
+const char *wd__train_plan_device(char out[32], const wd_train_plan *plan,
+                                  const wd_strategy_plan *candidate, int device)
 {
     const wd_placement *p = &candidate->placement;
     const char *name = plan->devices->name[wd_placed_local(p, device)];
@@ -263,8 +263,8 @@ const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
     return out;
 }
 
-const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
-                                const wd_strategy_plan *candidate)
+const char *wd__train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
+                                 const wd_strategy_plan *candidate)
 {
     static const char *const resource[] = {[WD_RESOURCE_COMPUTE] = "compute of ",
                                            [WD_RESOURCE_LINK] = "the link of ",
@@ -278,7 +278,7 @@ const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan
         snprintf(out, out_bytes, "compute of %s", plan->devices->name[0]);
     else
         snprintf(out, out_bytes, "%s%s", resource[candidate->timeline.limit],
-                 d < 0 ? "" : wd_train_plan_device(device, plan, candidate, d));
+                 d < 0 ? "" : wd__train_plan_device(device, plan, candidate, d));
     return out;
 }
 
@@ -287,12 +287,12 @@ int wd_train_plan_decoder(const wd_train_plan *plan, const wd_strategy_plan *can
     return candidate->decodes_on_processor ? plan->devices->processor : plan->map.vae;
 }
 
-double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *candidate)
+double wd__train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *candidate)
 {
     return plan->step_samples / candidate->step_seconds;
 }
 
-size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *candidate, int device)
+size_t wd__train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *candidate, int device)
 {
     const wd_cluster *cluster = &plan->input.cluster;
     size_t most = 0;
@@ -303,7 +303,7 @@ size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *can
     return most;
 }
 
-const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan)
+const char *wd__train_plan_lacks_to_encode(const wd_train_plan *plan)
 {
     const wd_devices *d = plan->devices;
     const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
@@ -362,14 +362,14 @@ void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
     char limit[64], reason[96], ranks[64] = "";
     if (plan->input.cluster.ranks > 1)
         snprintf(ranks, sizeof ranks, " on %d ranks, %.3g samples/s", plan->input.cluster.ranks,
-                 wd_train_plan_samples_per_s(plan, candidate));
+                 wd__train_plan_samples_per_s(plan, candidate));
     snprintf(out, out_bytes,
              "teacher: %s%s, window %" PRId64 ", %" PRId64
              " at a time: %.3g s per step%s, limited by %s",
              wd_strategy_name(candidate->strategy),
              reason_text(reason, sizeof reason, plan, candidate), candidate->window,
              candidate->micro_batch, candidate->step_seconds, ranks,
-             wd_train_plan_limit(limit, sizeof limit, plan, candidate));
+             wd__train_plan_limit(limit, sizeof limit, plan, candidate));
 }
 
 /* ---- a plan as JSON ---- */
@@ -394,7 +394,7 @@ static json_t *placement_json(const wd_train_plan *plan, const wd_strategy_plan 
             json_array_append_new(
                 runs, json_pack("{s:i, s:[i,i], s:s, s:s}", "expert", e, "stages", s, last, "home",
                                 home_name[place->home], "device",
-                                wd_train_plan_device(name, plan, candidate, place->device)));
+                                wd__train_plan_device(name, plan, candidate, place->device)));
         }
     return runs;
 }
@@ -404,7 +404,7 @@ static json_t *device_json(const wd_train_plan *plan, const wd_strategy_plan *ca
     char name[32];
     const wd_placed_device *b = &candidate->bytes.device[d];
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name",
-                     wd_train_plan_device(name, plan, candidate, d), "weights",
+                     wd__train_plan_device(name, plan, candidate, d), "weights",
                      (json_int_t)b->weights, "streaming", (json_int_t)b->streaming, "widening",
                      (json_int_t)b->widening, "activations", (json_int_t)b->activations,
                      "workspace", (json_int_t)b->workspace, "beside", (json_int_t)b->taken,
@@ -448,11 +448,11 @@ json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan 
                   "fits", candidate->fits, "each_rank", candidate->placement.each, "window",
                   (json_int_t)candidate->window, "micro_batch", (json_int_t)candidate->micro_batch,
                   "seconds_per_step", candidate->step_seconds, "samples_per_s",
-                  wd_train_plan_samples_per_s(plan, candidate), "limited_by",
-                  wd_train_plan_limit(limit, sizeof limit, plan, candidate));
+                  wd__train_plan_samples_per_s(plan, candidate), "limited_by",
+                  wd__train_plan_limit(limit, sizeof limit, plan, candidate));
     json_object_update_new(json, moved_json(candidate));
     json_object_update_new(json, host_json(plan, candidate));
-    json_object_set_new(json, "links", wd_plan_links_json(plan, candidate));
+    json_object_set_new(json, "links", wd__plan_links_json(plan, candidate));
     json_object_set_new(json, "devices", devices);
     json_object_set_new(json, "placement", placement_json(plan, candidate));
     return json;

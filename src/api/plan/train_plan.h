@@ -58,12 +58,12 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
 wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
 
 /* Opens a new planner for the current input of the plan, and chooses. */
-wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err);
+wd_status wd__train_plan_choose(wd_train_plan *plan, wd_err *err);
 
 /* Plans a run with other options on the same machine, like the functions above, with the
  * measurements of `like`. WD_DOES_NOT_FIT: it fits under no strategy. */
-wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
-                                  const wd_train_plan *like, wd_err *err);
+wd_status wd__train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
+                                   const wd_train_plan *like, wd_err *err);
 void wd_train_plan_close(wd_train_plan *plan); /* a zeroed struct is allowed */
 
 /* A run with other options than the one that is planned: too large for a small stack. */
@@ -74,11 +74,11 @@ typedef struct wd_train_variant {
 
 /* Copies the set-up, with the window and the micro-batch of the options, not those that its plan
  * has chosen. The caller then changes out->setup. */
-void wd_train_variant_begin(wd_train_variant *out, const wd_train_setup *setup);
+void wd__train_variant_begin(wd_train_variant *out, const wd_train_setup *setup);
 
 /* Plans it on the machine of `like`: variant->plan.chosen is the plan that is chosen, the rest of
  * variant->plan is closed. False: it does not fit, or there is no plan. */
-bool wd_train_variant_fits(wd_train_variant *variant, const wd_train_plan *like);
+bool wd__train_variant_fits(wd_train_variant *variant, const wd_train_plan *like);
 
 /* "teacher: balanced over sim:0 ... sim:3, window 64, 4 at a time: 0.31 s per step, limited by the
  * student" */
@@ -97,26 +97,27 @@ bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_pla
 json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
 /* Writes what limits the speed of a plan, such as "compute of sim:0", into `out`. Returns `out`. */
-const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
-                                const wd_strategy_plan *candidate);
+const char *wd__train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
+                                 const wd_strategy_plan *candidate);
 
 /* Writes the name of a device of a placement into `out`: "sim:0", or, if ranks share a teacher,
  * "sim:0 of rank 3". Returns `out`. */
-const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
-                                 const wd_strategy_plan *candidate, int device);
+const char *wd__train_plan_device(char out[32], const wd_train_plan *plan,
+                                  const wd_strategy_plan *candidate, int device);
 
 /* The number of the device that decodes sheets under a plan: the one that the map names; without a
  * map the student's, or the processor, where a plan says so. */
 int wd_train_plan_decoder(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
 /* The predicted samples per second of all ranks. */
-double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *candidate);
+double wd__train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
 /* The name of the device (or host memory) that is too small to encode the prompts beside the
  * program's memory; NULL: it suffices. It is the same for all strategies. */
-const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan);
+const char *wd__train_plan_lacks_to_encode(const wd_train_plan *plan);
 
 /* The largest peak of a device over all ranks, in bytes. */
-size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *candidate, int device);
+size_t wd__train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *candidate,
+                           int device);
 
 #endif

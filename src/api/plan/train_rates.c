@@ -89,7 +89,7 @@ static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_precision
     snprintf(key, sizeof key, "%s products %dx%dx%d, %s (%s), %s, %d of a host",
              wd_precision_name(precision), (int)rows, (int)width, (int)o->config.ffn_dim,
              device_kind(g, i), wd_device_traits(g->plan->devices->device[i])->kernels,
-             processor_model(model), wd_train_has_others(g->setup) ? host_ranks(g->setup) : 1);
+             processor_model(model), wd__train_has_others(g->setup) ? host_ranks(g->setup) : 1);
     *flops_per_s = known_rate(g, key);
     if (*flops_per_s > 0) return WD_OK;
     WD_TRY(wd_queue_open(&queue, g->plan->devices->device[i], err));
@@ -104,7 +104,7 @@ static wd_status link_rate(double *bytes_per_s, gauge *g, int i, wd_err *err)
     char key[WD_RATE_KEY_MAX], model[96];
     wd_queue *queue = g->plan->devices->teacher[i];
     snprintf(key, sizeof key, "link of %s, %s, %d of a host", device_kind(g, i),
-             processor_model(model), wd_train_has_others(g->setup) ? host_ranks(g->setup) : 1);
+             processor_model(model), wd__train_has_others(g->setup) ? host_ranks(g->setup) : 1);
     *bytes_per_s = known_rate(g, key);
     if (*bytes_per_s > 0) return WD_OK;
     return take_rate(bytes_per_s, g, key, i, wd_rate_of_link(bytes_per_s, queue, err));
@@ -159,7 +159,7 @@ static wd_status compute_rates(gauge *g, int i, const wd_cluster *like, wd_err *
     const wd_devices *d = g->plan->devices;
     wd_cluster_device *to = &g->plan->input.cluster.device[i];
     const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
-    const double all = host_ranks(g->setup), unseen = wd_train_has_others(g->setup) ? 1 : all;
+    const double all = host_ranks(g->setup), unseen = wd__train_has_others(g->setup) ? 1 : all;
     for (int k = 0; k < WD_PRECISIONS; k++) {
         double *rate = &to->flops_per_s[k];
         *rate = spec ? spec->flops_per_s[k] : d->list.processor_flops_per_s;
@@ -188,7 +188,7 @@ static wd_status device_rates(gauge *g, int i, const wd_cluster *like, wd_err *e
                                           : spec->link_bytes_per_s;
     if (!(to->link_bytes_per_s > 0)) {
         WD_TRY(link_rate(&to->link_bytes_per_s, g, i, err));
-        if (!wd_train_has_others(g->setup)) to->link_bytes_per_s /= host_ranks(g->setup);
+        if (!wd__train_has_others(g->setup)) to->link_bytes_per_s /= host_ranks(g->setup);
     }
     wd_device_restart_peak(d->device[i]); /* measuring is not part of the plan */
     return WD_OK;
@@ -216,7 +216,7 @@ static wd_status own_rates(gauge *g, const wd_train_plan *like, wd_err *err)
 static wd_status agree_on_rates(wd_train_plan *p, wd_comm *comm, wd_err *err)
 {
     wd_cluster *all, *cluster = &p->input.cluster;
-    WD_TRY(wd_train_gather((void **)&all, cluster, sizeof *cluster, comm, err));
+    WD_TRY(wd__train_gather((void **)&all, cluster, sizeof *cluster, comm, err));
     for (int r = 0; r < comm->ranks; r++) {
         cluster->disk_bytes_per_s = fmin(cluster->disk_bytes_per_s, all[r].disk_bytes_per_s);
         cluster->memory_bytes_per_s = fmin(cluster->memory_bytes_per_s, all[r].memory_bytes_per_s);
@@ -232,13 +232,13 @@ static wd_status agree_on_rates(wd_train_plan *p, wd_comm *comm, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_train_cluster_rates(wd_train_plan *p, const wd_train_setup *s,
-                                 const wd_train_plan *like, wd_err *err)
+wd_status wd__train_cluster_rates(wd_train_plan *p, const wd_train_setup *s,
+                                  const wd_train_plan *like, wd_err *err)
 {
     gauge g = {.plan = p, .setup = s};
     wd_rate_cache_open(&g.cache);
     const wd_status status = own_rates(&g, like, err);
     wd_rate_cache_close(&g.cache);
-    if (status != WD_OK || like || !wd_train_has_others(s)) return status;
+    if (status != WD_OK || like || !wd__train_has_others(s)) return status;
     return agree_on_rates(p, s->comm, err);
 }

@@ -88,13 +88,13 @@ static const char *choice_of(const json_t *run, const char *name)
     return NULL;
 }
 
-void wd_train_dtypes_keep(wd_train_setup *s, const json_t *run)
+void wd__train_dtypes_keep(wd_train_setup *s, const json_t *run)
 {
     s->begun_teacher_dtype = choice_of(run, "teacher_dtype");
     s->begun_mixed_precision = choice_of(run, "mixed_precision");
 }
 
-wd_status wd_train_dtypes_resolve(wd_train_setup *s, wd_err *err)
+wd_status wd__train_dtypes_resolve(wd_train_setup *s, wd_err *err)
 {
     wd_device_list list = {0};
     const bool open = !s->given.teacher_dtype || !s->given.mixed_precision;
@@ -107,10 +107,10 @@ wd_status wd_train_dtypes_resolve(wd_train_setup *s, wd_err *err)
 void wd_train_dtypes_follow(wd_train_setup *s, const wd_device_list *opened)
 {
     choose(s, wd_device_list_has_gpus(opened));
-    wd_train_dtypes_apply(s);
+    wd__train_dtypes_apply(s);
 }
 
-void wd_train_dtypes_apply(wd_train_setup *s)
+void wd__train_dtypes_apply(wd_train_setup *s)
 {
     wd_stepper_options *m = &s->trainer.stepper;
     wd_dtype dtype = WD_F32;

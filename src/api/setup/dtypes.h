@@ -25,12 +25,12 @@ wd_status wd_compute_dtype(wd_dtype *out, const char *given, const wd_pipeline *
 
 /* Notes the dtypes with which the run of a checkpoint was begun, whose JSON is `run`: a resumed run
  * has them where its options leave them open, whatever its devices. */
-void wd_train_dtypes_keep(wd_train_setup *setup, const json_t *run);
+void wd__train_dtypes_keep(wd_train_setup *setup, const json_t *run);
 
 /* Sets the open ones of the set-up's options teacher_dtype and mixed_precision, and the dtype of
  * the text encoder. Logs what float16 means. Fails where --devices must be read for it, and
  * cannot. */
-wd_status wd_train_dtypes_resolve(wd_train_setup *setup, wd_err *err);
+wd_status wd__train_dtypes_resolve(wd_train_setup *setup, wd_err *err);
 
 /* Resolves them for devices that were opened, of which `auto` may have found that they are the
  * processor alone, and applies them. */
@@ -38,6 +38,6 @@ void wd_train_dtypes_follow(wd_train_setup *setup, const wd_device_list *opened)
 
 /* Sets the trainer's dtypes to those of the options. A quantised teacher computes in bf16, which is
  * also the dtype of what is not quantised. */
-void wd_train_dtypes_apply(wd_train_setup *setup);
+void wd__train_dtypes_apply(wd_train_setup *setup);
 
 #endif

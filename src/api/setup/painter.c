@@ -165,7 +165,7 @@ static wd_status velocity(void *context, float *out, const float *latents, float
                           wd_err *err)
 {
     wd_painter *p = context;
-    WD_TRY(wd_run_go_on(err));
+    WD_TRY(wd__run_go_on(err));
     const wd_window window = {.count = p->count,
                               .queue = p->queue,
                               .latents = latents,

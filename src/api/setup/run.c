@@ -46,7 +46,7 @@ void wd_run_close(wd_run *run)
     *run = (wd_run){0};
 }
 
-wd_status wd_run_go_on(wd_err *err)
+wd_status wd__run_go_on(wd_err *err)
 {
     return wd_stop_requested() ? wd_fail(err, WD_INTERRUPTED, "stopped on request") : WD_OK;
 }

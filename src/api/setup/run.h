@@ -22,6 +22,6 @@ wd_status wd_run_open(wd_run *out, wd_job job, const void *options, const char *
 void wd_run_close(wd_run *run); /* a zeroed struct is allowed */
 
 /* Returns WD_INTERRUPTED if a stop was requested. */
-wd_status wd_run_go_on(wd_err *err);
+wd_status wd__run_go_on(wd_err *err);
 
 #endif

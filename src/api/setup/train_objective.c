@@ -23,7 +23,7 @@ static wd_status resolve_sigmas(wd_train_setup *s, wd_err *err)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--trajectory_sigmas: expected --student_steps too, and no recipe but "
                        "chord, since velocities are learnt at all noise levels");
-    return wd_trajectory_sigmas_parse(s->sigma, &o->trajectory_steps, o->trajectory_sigmas, err);
+    return wd__trajectory_sigmas_parse(s->sigma, &o->trajectory_steps, o->trajectory_sigmas, err);
 }
 
 /* The option that gives the number of steps of a trajectory. */
@@ -156,7 +156,7 @@ static wd_status check_timesteps(const wd_train_setup *s, wd_err *err)
         WD_SCHEDULE_TIMESTEPS, found, s->teacher.path);
 }
 
-wd_status wd_train_objective_resolve(wd_train_setup *s, wd_err *err)
+wd_status wd__train_objective_resolve(wd_train_setup *s, wd_err *err)
 {
     wd_train_options *o = &s->options;
     WD_TRY(resolve_sigmas(s, err));
@@ -176,8 +176,8 @@ wd_status wd_train_objective_resolve(wd_train_setup *s, wd_err *err)
         o->guidance_scale_2 = own ? s->teacher.guidance_scale[1] : o->guidance_scale;
     if (!o->negative_prompt) o->negative_prompt = s->teacher.negative_prompt;
     if (s->sigma[0] > 0)
-        WD_TRY(wd_trajectory_sigmas_shift(&o->flow_shift, s->sigma, o->trajectory_steps, o->chords,
-                                          err));
+        WD_TRY(wd__trajectory_sigmas_shift(&o->flow_shift, s->sigma, o->trajectory_steps, o->chords,
+                                           err));
     if (isnan(o->flow_shift)) o->flow_shift = s->teacher.scheduler.flow_shift;
     const wd_dit_shape picture = {.samples = 1,
                                   .frames = 1,

@@ -7,6 +7,6 @@
 
 /* Chooses values for those that are open, and refuses those that contradict one another. Teacher,
  * student and the picture's size are known. */
-wd_status wd_train_objective_resolve(wd_train_setup *setup, wd_err *err);
+wd_status wd__train_objective_resolve(wd_train_setup *setup, wd_err *err);
 
 #endif

@@ -180,7 +180,7 @@ static wd_status find_checkpoint(wd_train_setup *s, wd_err *err)
     if (status != WD_OK) return status;
     const bool own = wd_path_is_inside(checkpoint.path, s->checkpoints);
     if (own) s->first_step = checkpoint.step + 1;
-    wd_train_dtypes_keep(s, checkpoint.run);
+    wd__train_dtypes_keep(s, checkpoint.run);
     if (own || !realpath(checkpoint.path, s->resume))
         memcpy(s->resume, checkpoint.path, sizeof s->resume);
     wd_checkpoint_close(&checkpoint);
@@ -253,7 +253,7 @@ static void fill_stepper(wd_train_setup *s)
         .text_context = &s->embeds,
     };
     memcpy(s->trainer.stepper.trajectory.sigma, s->sigma, sizeof s->sigma);
-    wd_train_dtypes_apply(s);
+    wd__train_dtypes_apply(s);
 }
 
 static wd_export_options export_options(const wd_train_setup *s)
@@ -381,11 +381,11 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(open_student(s, err));
     WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
-    WD_TRY(wd_train_objective_resolve(s, err));
+    WD_TRY(wd__train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));
     WD_TRY(resolve_length(s, err));
     WD_TRY(choose_folders(s, err));
-    WD_TRY(wd_train_dtypes_resolve(s, err));
+    WD_TRY(wd__train_dtypes_resolve(s, err));
     WD_TRY(check_folders(s, err));
     warn_of_clients(s);
     fill_trainer(s);
@@ -431,11 +431,11 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(open_student(s, err));
     WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
-    WD_TRY(wd_train_objective_resolve(s, err));
+    WD_TRY(wd__train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));
     WD_TRY(resolve_length(s, err));
     WD_TRY(choose_folders(s, err));
-    WD_TRY(wd_train_dtypes_resolve(s, err));
+    WD_TRY(wd__train_dtypes_resolve(s, err));
     fill_trainer(s);
     wd_stepper_options *m = &s->trainer.stepper;
     if (!m->trajectory.prompts) m->trajectory.prompts = 1;

@@ -19,7 +19,7 @@ static wd_status refuse(const char *text, wd_err *err)
                    WD_TRAJECTORY_SIGMAS_MAX, text);
 }
 
-wd_status wd_trajectory_sigmas_parse(float *sigma, int64_t *count, const char *text, wd_err *err)
+wd_status wd__trajectory_sigmas_parse(float *sigma, int64_t *count, const char *text, wd_err *err)
 {
     const char *at = text;
     double unit = 1;
@@ -42,8 +42,8 @@ wd_status wd_trajectory_sigmas_parse(float *sigma, int64_t *count, const char *t
     return WD_OK;
 }
 
-wd_status wd_trajectory_sigmas_shift(double *flow_shift, const float *sigma, int64_t count,
-                                     int64_t chords, wd_err *err)
+wd_status wd__trajectory_sigmas_shift(double *flow_shift, const float *sigma, int64_t count,
+                                      int64_t chords, wd_err *err)
 {
     const int64_t length = count / chords;
     double shift = *flow_shift;

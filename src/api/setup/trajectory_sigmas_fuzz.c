@@ -15,14 +15,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const size_t n = bytes < sizeof text - 1 ? bytes : sizeof text - 1;
     memcpy(text, data, n);
     text[n] = '\0';
-    if (wd_trajectory_sigmas_parse(sigma, &count, text, &err) != WD_OK) return 0;
+    if (wd__trajectory_sigmas_parse(sigma, &count, text, &err) != WD_OK) return 0;
     if (count < 1 || count > WD_TRAJECTORY_SIGMAS_MAX || sigma[0] != 1) abort();
     for (int64_t i = 1; i < count; i++)
         if (!(sigma[i] > 0 && sigma[i] < sigma[i - 1])) abort();
     for (int64_t steps = 1; steps <= count; steps++) {
         double shift = NAN;
         if (count % steps) continue;
-        if (wd_trajectory_sigmas_shift(&shift, sigma, count, steps, &err) == WD_OK && steps > 1 &&
+        if (wd__trajectory_sigmas_shift(&shift, sigma, count, steps, &err) == WD_OK && steps > 1 &&
             !(shift > 0))
             abort();
     }

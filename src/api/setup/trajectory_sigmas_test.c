@@ -13,19 +13,19 @@ static void lists_are_read(void **state)
     wd_err err;
     float sigma[WD_TRAJECTORY_SIGMAS_MAX];
     int64_t count;
-    wd_test_ok(wd_trajectory_sigmas_parse(sigma, &count, "1,0.9375,0.8333,0.625", &err), &err);
+    wd_test_ok(wd__trajectory_sigmas_parse(sigma, &count, "1,0.9375,0.8333,0.625", &err), &err);
     assert_int_equal(count, 4);
     assert_true(sigma[0] == 1 && sigma[1] == 0.9375f && sigma[2] == 0.8333f && sigma[3] == 0.625f);
-    wd_test_ok(wd_trajectory_sigmas_parse(sigma, &count, "1000,937.5,833.3,625", &err), &err);
+    wd_test_ok(wd__trajectory_sigmas_parse(sigma, &count, "1000,937.5,833.3,625", &err), &err);
     assert_int_equal(count, 4);
     assert_true(sigma[0] == 1 && sigma[1] == 0.9375f && sigma[3] == 0.625f);
-    wd_test_ok(wd_trajectory_sigmas_parse(sigma, &count, "1", &err), &err);
+    wd_test_ok(wd__trajectory_sigmas_parse(sigma, &count, "1", &err), &err);
     assert_int_equal(count, 1);
     static const char *const refused[] = {"",    "1,",        "0.9,0.5", "1,0.5,0.5", "1,0.5,0.6",
                                           "1,0", "1,-1",      "1;0.5",   "1,nan",     "1,0.5x",
                                           "a",   "1000,1000", "999,500", "1,,0.5",    "inf,1"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        assert_int_equal(wd_trajectory_sigmas_parse(sigma, &count, refused[i], &err),
+        assert_int_equal(wd__trajectory_sigmas_parse(sigma, &count, refused[i], &err),
                          WD_INVALID_ARGUMENT);
         assert_non_null(strstr(err.message, "--trajectory_sigmas: expected up to 64"));
     }
@@ -34,7 +34,7 @@ static void lists_are_read(void **state)
         const size_t used = strlen(many);
         snprintf(many + used, sizeof many - used, ",%.4f", 1 - i / 100.0);
     }
-    assert_int_equal(wd_trajectory_sigmas_parse(sigma, &count, many, &err), WD_INVALID_ARGUMENT);
+    assert_int_equal(wd__trajectory_sigmas_parse(sigma, &count, many, &err), WD_INVALID_ARGUMENT);
 }
 
 static void the_shift_follows(void **state)
@@ -44,25 +44,25 @@ static void the_shift_follows(void **state)
     const float sigma[] = {1, 0.9375f, 0.8333f, 0.625f};
     for (int64_t steps = 1; steps <= 4; steps *= 2) {
         double shift = NAN;
-        wd_test_ok(wd_trajectory_sigmas_shift(&shift, sigma, 4, steps, &err), &err);
+        wd_test_ok(wd__trajectory_sigmas_shift(&shift, sigma, 4, steps, &err), &err);
         if (steps == 1)
             assert_true(isnan(shift));
         else
             assert_float_equal(shift, 5, 5e-3); /* 0.8333 has four digits */
         shift = 5;
-        wd_test_ok(wd_trajectory_sigmas_shift(&shift, sigma, 4, steps, &err), &err);
+        wd_test_ok(wd__trajectory_sigmas_shift(&shift, sigma, 4, steps, &err), &err);
     }
     double shift = 3;
-    assert_int_equal(wd_trajectory_sigmas_shift(&shift, sigma, 4, 4, &err), WD_INVALID_ARGUMENT);
+    assert_int_equal(wd__trajectory_sigmas_shift(&shift, sigma, 4, 4, &err), WD_INVALID_ARGUMENT);
     assert_non_null(
         strstr(err.message, "chord 2 of 4 (--student_steps, or --chords) begins at 0.9375"));
     const float uneven[] = {1, 0.9f, 0.5f, 0.1f};
     shift = NAN;
-    assert_int_equal(wd_trajectory_sigmas_shift(&shift, uneven, 4, 4, &err), WD_INVALID_ARGUMENT);
+    assert_int_equal(wd__trajectory_sigmas_shift(&shift, uneven, 4, 4, &err), WD_INVALID_ARGUMENT);
     const float extreme[][2] = {{1, 0.9999999f}, {1, 1e-30f}, {1, 0.0005f}};
     for (size_t i = 0; i < sizeof extreme / sizeof *extreme; i++) {
         shift = NAN;
-        wd_test_refused(wd_trajectory_sigmas_shift(&shift, extreme[i], 2, 2, &err), &err,
+        wd_test_refused(wd__trajectory_sigmas_shift(&shift, extreme[i], 2, 2, &err), &err,
                         WD_INVALID_ARGUMENT, "expected 0.01 to 1000");
     }
 }
@@ -94,7 +94,7 @@ static void comfyui_samples_at_the_same_levels(void **state)
                                              .flow_shift = shifts[i],
                                              .num_train_timesteps = 1000};
             for (int64_t n = 0; n < steps; n++)
-                assert_float_equal(wd_trajectory_target(&o, 2 * n).sigma,
+                assert_float_equal(wd__trajectory_target(&o, 2 * n).sigma,
                                    comfyui_simple(steps, n, shifts[i]), 1e-6);
         }
 }

@@ -12,7 +12,7 @@
 
 enum { GRAIN_VALUES = 1 << 14 };
 
-bool wd_dtype_is_encoded(wd_dtype dtype)
+bool wd__dtype_is_encoded(wd_dtype dtype)
 {
     return dtype == WD_F32 || dtype == WD_F16 || dtype == WD_BF16 || dtype == WD_F8_E4M3 ||
            dtype == WD_Q8_0 || dtype == WD_Q4_K;
@@ -69,7 +69,7 @@ void wd_values_encode(void *to, wd_dtype dtype, const float *values, int64_t cou
 {
     const int64_t block = wd_dtype_block(dtype);
     job j = {to, dtype, values};
-    WD_REQUIRE(wd_dtype_is_encoded(dtype), "values of a dtype that is not encoded");
+    WD_REQUIRE(wd__dtype_is_encoded(dtype), "values of a dtype that is not encoded");
     WD_REQUIRE(count % block == 0, "values that are not whole blocks");
     wd_parallel_for(count / block, GRAIN_VALUES / block, encode_blocks, &j);
 }

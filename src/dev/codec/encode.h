@@ -5,7 +5,7 @@
 #include "core/dtype.h"
 
 /* Whether wd_values_encode makes this dtype: F32, F16, BF16, F8_E4M3, Q8_0 and Q4_K. */
-bool wd_dtype_is_encoded(wd_dtype dtype);
+bool wd__dtype_is_encoded(wd_dtype dtype);
 
 /* The largest magnitude that the dtype takes: beyond it a value of F16 would be infinite, and one
  * of blocks might be. Magnitudes above 448 become 448 in F8_E4M3: its caller divides by a scale. */

@@ -187,7 +187,7 @@ static void arrays(void **state)
         free(four);
     }
     free(values);
-    assert_true(wd_dtype_is_encoded(WD_Q4_K) && !wd_dtype_is_encoded(WD_Q6_K));
+    assert_true(wd__dtype_is_encoded(WD_Q4_K) && !wd__dtype_is_encoded(WD_Q6_K));
     assert_false(isinf(f16_to_f32(f32_to_f16(wd_dtype_most(WD_F16)))));
     assert_true(isinf(f16_to_f32(f32_to_f16(nextafterf(wd_dtype_most(WD_F16), INFINITY)))));
 }

@@ -17,7 +17,7 @@ static int64_t rows_floats(int64_t rows, int64_t width)
     return round_up(width, WD_PRODUCT_DEPTH) / WD_PRODUCT_DEPTH * rows * LINE;
 }
 
-wd_attention_plan wd_attention_plan_forward(int64_t pairs, int64_t q_tokens, int64_t head_dim)
+wd_attention_plan wd__attention_plan_forward(int64_t pairs, int64_t q_tokens, int64_t head_dim)
 {
     wd_attention_plan p = {0};
     int64_t threads = wd_parallel_threads(), width = round_up(head_dim, WIDEST);
@@ -36,7 +36,7 @@ wd_attention_plan wd_attention_plan_forward(int64_t pairs, int64_t q_tokens, int
     return p;
 }
 
-wd_attention_plan wd_attention_plan_backward(int64_t pairs, int64_t q_tokens, int64_t head_dim)
+wd_attention_plan wd__attention_plan_backward(int64_t pairs, int64_t q_tokens, int64_t head_dim)
 {
     wd_attention_plan p = {0};
     int64_t threads = wd_parallel_threads(), width = round_up(head_dim, WIDEST);

@@ -235,10 +235,10 @@ static void fold(array *x, const params *p, int64_t stride)
     int64_t all = p->kv_tokens + p->repeat - 1;
     for (int64_t b = 0; b < p->kv_samples; b++)
         for (int64_t i = 0; i < p->kv_tokens * stride; i++) {
-            double sum = wd_load(x->data, x->type, b * all * stride + i);
+            double sum = wd__load(x->data, x->type, b * all * stride + i);
             for (int64_t s = p->kv_tokens; i / stride + 1 == p->kv_tokens && s < all; s++)
-                sum += wd_load(x->data, x->type, (b * all + s) * stride + i % stride);
-            wd_store(x->data, x->type, b * p->kv_tokens * stride + i, (float)sum);
+                sum += wd__load(x->data, x->type, (b * all + s) * stride + i % stride);
+            wd__store(x->data, x->type, b * p->kv_tokens * stride + i, (float)sum);
         }
     x->count = p->kv_samples * p->kv_tokens * stride;
 }
@@ -250,7 +250,7 @@ static void check_repeated(wd_op op, make_fn *make, params p, tolerance t)
     world expected, got;
     int64_t kv_stride = p.heads * p.head_dim;
     p.spread = true;
-    wd_cpu_table_reference(&table);
+    wd__cpu_table_reference(&table);
     run_case(&expected, &table, op, make, &p);
     p.spread = false;
     for (int i = 0; i < expected.arrays; i++) /* dk and dv */

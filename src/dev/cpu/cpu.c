@@ -37,7 +37,7 @@ static void touch_pages(int64_t begin, int64_t end, void *block)
 static wd_status cpu_alloc(void **out, wd_device *device, size_t bytes, wd_err *err)
 {
     cpu_device *cpu = (cpu_device *)device;
-    if (cpu->guarded) return wd_guard_alloc(out, cpu->entered > 0, bytes, err);
+    if (cpu->guarded) return wd__guard_alloc(out, cpu->entered > 0, bytes, err);
     WD_TRY(wd_host_block_map(out, bytes, err));
     wd_parallel_set_threads(cpu->kernels.threads);
     wd_parallel_for((int64_t)((bytes + PAGE - 1) / PAGE), TOUCHED_PAGES, touch_pages, *out);
@@ -47,7 +47,7 @@ static wd_status cpu_alloc(void **out, wd_device *device, size_t bytes, wd_err *
 static void cpu_free(wd_device *device, void *block, size_t bytes)
 {
     if (((cpu_device *)device)->guarded)
-        wd_guard_free(block, bytes);
+        wd__guard_free(block, bytes);
     else
         wd_host_block_unmap(block, bytes);
 }
@@ -57,7 +57,7 @@ static void enter(cpu_device *cpu)
 {
     if (!cpu->guarded) return;
     pthread_mutex_lock(&cpu->base.lock);
-    if (cpu->entered++ == 0) wd_guard_protect(&cpu->base, true);
+    if (cpu->entered++ == 0) wd__guard_protect(&cpu->base, true);
     pthread_mutex_unlock(&cpu->base.lock);
 }
 
@@ -65,7 +65,7 @@ static void leave(cpu_device *cpu)
 {
     if (!cpu->guarded) return;
     pthread_mutex_lock(&cpu->base.lock);
-    if (--cpu->entered == 0) wd_guard_protect(&cpu->base, false);
+    if (--cpu->entered == 0) wd__guard_protect(&cpu->base, false);
     pthread_mutex_unlock(&cpu->base.lock);
 }
 
@@ -198,7 +198,7 @@ static wd_status open_cpu(wd_device **out, bool guarded, int threads, wd_err *er
     wd_cpu_kernels_text(cpu->base.traits.kernels, kernels.isa);
     char upper[16];
     size_t n = 0;
-    for (const char *c = wd_cpu_isa_name(kernels.isa); *c; c++)
+    for (const char *c = wd__cpu_isa_name(kernels.isa); *c; c++)
         upper[n++] = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
     snprintf(cpu->base.name, sizeof cpu->base.name, "%s (%.*s, %d thread%s)",
              guarded ? "guarded cpu" : "cpu", (int)n, upper, kernels.threads,

@@ -21,16 +21,16 @@ typedef enum wd_cpu_isa {
         WD_CPU_ISA_COUNT
 } wd_cpu_isa;
 
-const char *wd_cpu_isa_name(wd_cpu_isa isa);
+const char *wd__cpu_isa_name(wd_cpu_isa isa);
 
 /* Whether this program has the kernels of a set (WD_ISAS in cmake/library.cmake); generic is always
  * among them. */
-bool wd_cpu_isa_is_built(wd_cpu_isa isa);
+bool wd__cpu_isa_is_built(wd_cpu_isa isa);
 
 /* The best set up to `limit` that this program has and this machine can run. If amx is within the
  * limit, it asks the system to let this process use the tile registers of AMX; kernels of amx need
  * that permission. */
-wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit);
+wd_cpu_isa wd__cpu_isa_best(wd_cpu_isa limit);
 
 /* The context of a kernel: everything that it uses besides its arguments. */
 typedef struct wd_cpu_context {
@@ -59,12 +59,12 @@ typedef struct wd_cpu_table {
 } wd_cpu_table;
 
 /* The plain C versions of all operations. */
-void wd_cpu_table_reference(wd_cpu_table *table);
+void wd__cpu_table_reference(wd_cpu_table *table);
 /* The fastest version of each operation that `isa`, which must be built, allows. */
-void wd_cpu_table_fill(wd_cpu_table *table, wd_cpu_isa isa);
+void wd__cpu_table_fill(wd_cpu_table *table, wd_cpu_isa isa);
 
 /* Bytes of workspace for one launch, and the launch itself, for callers that hold a table. */
-size_t wd_cpu_workspace_bytes(const wd_cpu_table *table, wd_op op, const void *args);
+size_t wd__cpu_workspace_bytes(const wd_cpu_table *table, wd_op op, const void *args);
 
 /* The kernels of this machine, chosen by CPUID and WD_CPU_ISA, for the cpu device and simulated
  * devices. `threads`: 0 = OpenMP's number. */
@@ -84,8 +84,8 @@ void wd_cpu_kernels_run(const wd_cpu_kernels *kernels, wd_op op, const void *arg
                         size_t workspace_bytes);
 
 /* guard.c: memory whose pages are inaccessible unless the device is entered. */
-wd_status wd_guard_alloc(void **out, bool entered, size_t bytes, wd_err *err);
-void wd_guard_free(void *block, size_t bytes);
-void wd_guard_protect(const wd_device *device, bool open); /* all blocks; device->lock is held */
+wd_status wd__guard_alloc(void **out, bool entered, size_t bytes, wd_err *err);
+void wd__guard_free(void *block, size_t bytes);
+void wd__guard_protect(const wd_device *device, bool open); /* all blocks; device->lock is held */
 
 #endif

@@ -192,7 +192,7 @@ static void the_hosts_values(void **state)
 {
     (void)state;
     wd_cpu_table table;
-    wd_cpu_table_reference(&table);
+    wd__cpu_table_reference(&table);
     for (size_t i = 0; i < sizeof quantised / sizeof *quantised; i++) {
         const int64_t columns = i < 3 ? 4 : 0;
         params p = {quantised[i], WD_F32, WD_F32, WD_F32, 3, 512, i < 3 ? 3 : 0, columns};

@@ -322,6 +322,6 @@ int main(void)
         cmocka_unit_test(attention), cmocka_unit_test(layernorm),  cmocka_unit_test(rmsnorm),
         cmocka_unit_test(residual),  cmocka_unit_test(activation), cmocka_unit_test(mse),
     };
-    wd_cpu_table_reference(&table);
+    wd__cpu_table_reference(&table);
     return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
 }

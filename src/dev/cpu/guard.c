@@ -26,7 +26,7 @@ static span span_of(void *block, size_t bytes)
     return (span){(char *)block - offset, wd_round_up(offset + bytes, page)};
 }
 
-wd_status wd_guard_alloc(void **out, bool entered, size_t bytes, wd_err *err)
+wd_status wd__guard_alloc(void **out, bool entered, size_t bytes, wd_err *err)
 {
     size_t page = page_bytes(), rounded = wd_round_up(bytes, 64);
     size_t inside = wd_round_up(rounded, page);
@@ -38,13 +38,13 @@ wd_status wd_guard_alloc(void **out, bool entered, size_t bytes, wd_err *err)
     return WD_OK;
 }
 
-void wd_guard_free(void *block, size_t bytes)
+void wd__guard_free(void *block, size_t bytes)
 {
     span s = span_of(block, bytes);
     munmap(s.start, s.bytes + page_bytes());
 }
 
-void wd_guard_protect(const wd_device *device, bool open)
+void wd__guard_protect(const wd_device *device, bool open)
 {
     for (size_t i = 0; i < device->blocks; i++) {
         const wd_block *block = &device->block[i];

@@ -4,11 +4,11 @@
 /* The best set up to `isa` of which this program has kernels. */
 static wd_cpu_isa built(wd_cpu_isa isa)
 {
-    while (!wd_cpu_isa_is_built(isa)) isa = (wd_cpu_isa)((int)isa - 1);
+    while (!wd__cpu_isa_is_built(isa)) isa = (wd_cpu_isa)((int)isa - 1);
     return isa;
 }
 
-const char *wd_cpu_isa_name(wd_cpu_isa isa)
+const char *wd__cpu_isa_name(wd_cpu_isa isa)
 {
     static const char *const names[] = {
 #define X(name) #name,
@@ -68,7 +68,7 @@ static bool has_amx(void)
 
 #endif
 
-wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit)
+wd_cpu_isa wd__cpu_isa_best(wd_cpu_isa limit)
 {
     wd_cpu_isa best = WD_CPU_ISA_generic;
     __builtin_cpu_init();
@@ -83,7 +83,7 @@ wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit)
 
 #else
 
-wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit)
+wd_cpu_isa wd__cpu_isa_best(wd_cpu_isa limit)
 {
     (void)limit;
     return built(WD_CPU_ISA_generic);

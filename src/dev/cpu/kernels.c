@@ -36,12 +36,12 @@ static void (*const use_isa[WD_CPU_ISA_COUNT])(wd_cpu_table *table) = {
 #endif
 };
 
-bool wd_cpu_isa_is_built(wd_cpu_isa isa)
+bool wd__cpu_isa_is_built(wd_cpu_isa isa)
 {
     return use_isa[isa] != NULL;
 }
 
-void wd_cpu_table_reference(wd_cpu_table *table)
+void wd__cpu_table_reference(wd_cpu_table *table)
 {
     *table = (wd_cpu_table){.entry = {
 #define X(op, name) [WD_OP_##op] = {wd_ref_##name, NULL},
@@ -52,15 +52,15 @@ void wd_cpu_table_reference(wd_cpu_table *table)
     table->entry[WD_OP_ATTENTION_BACKWARD].workspace = wd_ref_attention_backward_workspace;
 }
 
-void wd_cpu_table_fill(wd_cpu_table *table, wd_cpu_isa isa)
+void wd__cpu_table_fill(wd_cpu_table *table, wd_cpu_isa isa)
 {
-    wd_cpu_table_reference(table);
-    WD_REQUIRE(use_isa[isa], "kernels of %s", wd_cpu_isa_name(isa));
+    wd__cpu_table_reference(table);
+    WD_REQUIRE(use_isa[isa], "kernels of %s", wd__cpu_isa_name(isa));
     use_isa[isa](table);
-    wd_cpu_use_onednn(table, isa);
+    wd__cpu_use_onednn(table, isa);
 }
 
-size_t wd_cpu_workspace_bytes(const wd_cpu_table *table, wd_op op, const void *args)
+size_t wd__cpu_workspace_bytes(const wd_cpu_table *table, wd_op op, const void *args)
 {
     wd_cpu_workspace *workspace = table->entry[op].workspace;
     return workspace ? workspace(args) : 0;
@@ -75,9 +75,9 @@ static wd_status not_built(const char *asked, wd_err *err)
     char sets[64] = "";
     size_t used = 0;
     for (int isa = 0; isa < WD_CPU_ISA_COUNT; isa++)
-        if (wd_cpu_isa_is_built((wd_cpu_isa)isa))
+        if (wd__cpu_isa_is_built((wd_cpu_isa)isa))
             used = wd_append_text(sets, sizeof sets, used, "%s%s", isa ? ", " : "",
-                                  wd_cpu_isa_name((wd_cpu_isa)isa));
+                                  wd__cpu_isa_name((wd_cpu_isa)isa));
     return wd_fail(err, WD_UNSUPPORTED,
                    "WD_CPU_ISA=%s: this program was built with the kernels of %s only; unset it, "
                    "choose one of these, or build the program with -DWD_ISAS=all",
@@ -90,23 +90,23 @@ static wd_status best_isa(wd_cpu_isa *isa, wd_err *err)
     const char *asked = getenv("WD_CPU_ISA");
     int limit = WD_CPU_ISA_COUNT - 1;
     if (asked && *asked)
-        while (limit >= 0 && strcmp(asked, wd_cpu_isa_name((wd_cpu_isa)limit))) limit--;
+        while (limit >= 0 && strcmp(asked, wd__cpu_isa_name((wd_cpu_isa)limit))) limit--;
     if (limit < 0)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "WD_CPU_ISA=%s: expected generic, avx2, avx512, avx512_bf16 or amx", asked);
-    if (asked && *asked && !wd_cpu_isa_is_built((wd_cpu_isa)limit)) return not_built(asked, err);
-    *isa = wd_cpu_isa_best((wd_cpu_isa)limit);
+    if (asked && *asked && !wd__cpu_isa_is_built((wd_cpu_isa)limit)) return not_built(asked, err);
+    *isa = wd__cpu_isa_best((wd_cpu_isa)limit);
     if (asked && *asked && (int)*isa < limit)
         return wd_fail(err, WD_UNSUPPORTED,
                        "WD_CPU_ISA=%s: this machine allows only %s; unset it or lower it", asked,
-                       wd_cpu_isa_name(*isa));
+                       wd__cpu_isa_name(*isa));
     return WD_OK;
 }
 
 static wd_status choose_isa(wd_cpu_isa *isa, wd_err *err)
 {
     WD_TRY(best_isa(isa, err));
-    if ((int)*isa > most) *isa = wd_cpu_isa_best((wd_cpu_isa)most);
+    if ((int)*isa > most) *isa = wd__cpu_isa_best((wd_cpu_isa)most);
     return WD_OK;
 }
 
@@ -135,8 +135,8 @@ wd_status wd_device_kernels(char out[WD_KERNELS_TEXT], wd_err *err)
 void wd_cpu_kernels_text(char out[WD_KERNELS_TEXT], wd_cpu_isa isa)
 {
     char library[32];
-    wd_onednn_version(library);
-    snprintf(out, WD_KERNELS_TEXT, "%s, %s", wd_cpu_isa_name(isa), library);
+    wd__onednn_version(library);
+    snprintf(out, WD_KERNELS_TEXT, "%s, %s", wd__cpu_isa_name(isa), library);
 }
 
 wd_status wd_cpu_kernels_choose(wd_cpu_kernels *out, int threads, wd_err *err)
@@ -145,14 +145,14 @@ wd_status wd_cpu_kernels_choose(wd_cpu_kernels *out, int threads, wd_err *err)
     WD_TRY(choose_isa(&isa, err));
     out->isa = isa;
     out->threads = threads > 0 ? threads : wd_parallel_threads();
-    wd_onednn_limit_isa(isa);
-    wd_cpu_table_fill(&out->table, isa);
+    wd__onednn_limit_isa(isa);
+    wd__cpu_table_fill(&out->table, isa);
     return WD_OK;
 }
 
 wd_status wd_device_check_kernels(wd_err *err)
 {
-    return wd_onednn_take_miss(err);
+    return wd__onednn_take_miss(err);
 }
 
 /* ---- the chosen kernels ---- */
@@ -161,7 +161,7 @@ size_t wd_cpu_kernels_workspace(const wd_cpu_kernels *kernels, wd_op op, const v
 {
     int before = wd_parallel_threads();
     wd_parallel_set_threads(kernels->threads);
-    size_t bytes = wd_cpu_workspace_bytes(&kernels->table, op, args);
+    size_t bytes = wd__cpu_workspace_bytes(&kernels->table, op, args);
     wd_parallel_set_threads(before);
     return bytes;
 }

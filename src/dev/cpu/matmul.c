@@ -97,7 +97,7 @@ static void run_piece(const wd_matmul_args *piece, wd_cpu_context *context)
         workspace += dense_bytes(piece);
     }
     const wd_onednn_product p = key_of(&dense);
-    wd_onednn_product_run(dense.c, dense.a, dense.b, dense.bias, &p, workspace);
+    wd__onednn_product_run(dense.c, dense.a, dense.b, dense.bias, &p, workspace);
     if (is_strided(piece)) place_rows(piece, dense.c, context);
 }
 
@@ -106,7 +106,7 @@ static size_t piece_workspace(const wd_matmul_args *piece)
     wd_matmul_args dense = *piece;
     if (is_strided(piece)) dense.ldc = dense.n;
     const wd_onednn_product p = key_of(&dense);
-    return wd_onednn_product_scratch(&p) + (is_strided(piece) ? dense_bytes(piece) : 0);
+    return wd__onednn_product_scratch(&p) + (is_strided(piece) ? dense_bytes(piece) : 0);
 }
 
 /* Computes the products of a batch one by one, since the bits of oneDNN's own batches depend on the
@@ -146,7 +146,7 @@ static bool is_exact(const wd_matmul_args *a)
     wd_matmul_args piece = piece_of(a, 0, 0);
     if (is_strided(&piece)) piece.ldc = piece.n;
     const wd_onednn_product p = key_of(&piece);
-    return wd_onednn_product_is_exact(&p);
+    return wd__onednn_product_is_exact(&p);
 }
 
 static void matmul(const void *args, wd_cpu_context *context)
@@ -261,7 +261,7 @@ static void conv(const void *args, wd_cpu_context *context)
     const wd_conv_args *a = args;
     char *workspace = context->workspace;
     const wd_conv_args f = widened(a, &workspace, context);
-    if (wd_winograd_takes(a)) {
+    if (wd__winograd_takes(a)) {
         wd_cpu_context rest = *context;
         rest.workspace = workspace;
         rest.workspace_bytes -= (size_t)(workspace - (char *)context->workspace);
@@ -269,7 +269,7 @@ static void conv(const void *args, wd_cpu_context *context)
     } else {
         const wd_onednn_conv c = conv_key(a);
         const float *w = (const float *)f.w + a->tap0 * a->kernel[1] * a->kernel[2];
-        wd_onednn_conv_run(f.y, f.x, w, f.bias, &c, workspace);
+        wd__onednn_conv_run(f.y, f.x, w, f.bias, &c, workspace);
     }
     convert(a->y, a->type, f.y, WD_F32, conv_widen(a).y, context);
 }
@@ -277,12 +277,12 @@ static void conv(const void *args, wd_cpu_context *context)
 static size_t conv_workspace(const void *args)
 {
     size_t bytes = conv_widen(args).bytes;
-    if (wd_winograd_takes(args)) return bytes + wd_isa_conv_workspace(args);
+    if (wd__winograd_takes(args)) return bytes + wd_isa_conv_workspace(args);
     const wd_onednn_conv c = conv_key(args);
-    return bytes + wd_onednn_conv_scratch(&c);
+    return bytes + wd__onednn_conv_scratch(&c);
 }
 
-void wd_cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa)
+void wd__cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa)
 {
     table->winograd = table->entry[WD_OP_CONV];
     table->entry[WD_OP_CONV] = (wd_cpu_entry){conv, conv_workspace};

@@ -17,6 +17,6 @@
 #include "dev/cpu/cpu.h"
 
 /* Replaces entries of isa/use.c by oneDNN's. */
-void wd_cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa);
+void wd__cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa);
 
 #endif

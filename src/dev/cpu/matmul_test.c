@@ -14,7 +14,7 @@ typedef struct params {
 
 static void fill_with_ones(array *a)
 {
-    for (int64_t i = 0; i < a->count; i++) wd_store(a->data, a->type, i, 1);
+    for (int64_t i = 0; i < a->count; i++) wd__store(a->data, a->type, i, 1);
 }
 
 static void make_matmul(world *w, void *out, const void *context)

@@ -175,7 +175,7 @@ typedef struct entry {
     pthread_mutex_t lock; /* of the memory objects' addresses */
     work main, pack;      /* pack: the packing of a convolution's weights */
     size_t packed_bytes;
-    bool exact; /* wd_onednn_product_is_exact */
+    bool exact; /* wd__onednn_product_is_exact */
 } entry;
 
 static struct {
@@ -189,7 +189,7 @@ static struct {
  * this in one thread; ranks that are threads plan at the same time. */
 static _Thread_local bool missed;
 
-void wd_onednn_limit_isa(wd_cpu_isa isa)
+void wd__onednn_limit_isa(wd_cpu_isa isa)
 {
 #if defined(__x86_64__)
     static const dnnl_cpu_isa_t isas[WD_CPU_ISA_COUNT] = {
@@ -206,7 +206,7 @@ void wd_onednn_limit_isa(wd_cpu_isa isa)
 #endif
 }
 
-void wd_onednn_version(char out[32])
+void wd__onednn_version(char out[32])
 {
     const dnnl_version_t *v = dnnl_version();
     snprintf(out, 32, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
@@ -389,7 +389,7 @@ static wd_status refuse(wd_err *err)
         SPARE >> 20);
 }
 
-wd_status wd_onednn_take_miss(wd_err *err)
+wd_status wd__onednn_take_miss(wd_err *err)
 {
     const bool has_missed = missed;
     missed = false;
@@ -418,20 +418,20 @@ static void point(dnnl_memory_t memory, const void *at)
     check(dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)at), "an address");
 }
 
-bool wd_onednn_product_is_exact(const wd_onednn_product *product)
+bool wd__onednn_product_is_exact(const wd_onednn_product *product)
 {
     const entry *e = find_or_miss(product, sizeof *product);
     return e && e->exact;
 }
 
-size_t wd_onednn_product_scratch(const wd_onednn_product *product)
+size_t wd__onednn_product_scratch(const wd_onednn_product *product)
 {
     const entry *e = find_or_miss(product, sizeof *product);
     return e ? e->main.scratch_bytes : 0;
 }
 
-void wd_onednn_product_run(void *c, const void *a, const void *b, const void *bias,
-                           const wd_onednn_product *product, void *scratch)
+void wd__onednn_product_run(void *c, const void *a, const void *b, const void *bias,
+                            const wd_onednn_product *product, void *scratch)
 {
     entry *e = find(product, sizeof *product);
     work *w = &e->main;
@@ -451,7 +451,7 @@ void wd_onednn_product_run(void *c, const void *a, const void *b, const void *bi
 }
 
 /* Scratch: the packed weights, and the larger scratch of the two primitives. */
-size_t wd_onednn_conv_scratch(const wd_onednn_conv *conv)
+size_t wd__onednn_conv_scratch(const wd_onednn_conv *conv)
 {
     const entry *e = find_or_miss(conv, sizeof *conv);
     if (!e) return 0;
@@ -459,8 +459,8 @@ size_t wd_onednn_conv_scratch(const wd_onednn_conv *conv)
     return e->packed_bytes + (main > pack ? main : pack);
 }
 
-void wd_onednn_conv_run(float *y, const float *x, const float *w, const float *bias,
-                        const wd_onednn_conv *conv, void *scratch)
+void wd__onednn_conv_run(float *y, const float *x, const float *w, const float *bias,
+                         const wd_onednn_conv *conv, void *scratch)
 {
     entry *e = find(conv, sizeof *conv);
     char *packed = scratch, *rest = packed + e->packed_bytes;

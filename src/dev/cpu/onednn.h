@@ -11,15 +11,15 @@
 
 /* Limits the instruction set that oneDNN uses. Call it before the first use of oneDNN in this
  * process. */
-void wd_onednn_limit_isa(wd_cpu_isa isa);
+void wd__onednn_limit_isa(wd_cpu_isa isa);
 
 /* "oneDNN 2.6.3": the library that the process has loaded. */
-void wd_onednn_version(char out[32]);
+void wd__onednn_version(char out[32]);
 
 /* Returns WD_OUT_OF_MEMORY if, since its last call, a primitive that the calling thread asked about
  * could not be made. The answers about it (no scratch, not exact) are then not valid, and running
  * it ends the process. */
-wd_status wd_onednn_take_miss(wd_err *err);
+wd_status wd__onednn_take_miss(wd_err *err);
 
 /* The key of a product: all its arguments but pointers. All members have 8 bytes, so that keys can
  * be compared as bytes. */
@@ -30,10 +30,10 @@ typedef struct wd_onednn_product {
 } wd_onednn_product;
 
 /* Whether the bits of the product are the same for any number of threads. */
-bool wd_onednn_product_is_exact(const wd_onednn_product *product);
-size_t wd_onednn_product_scratch(const wd_onednn_product *product);
-void wd_onednn_product_run(void *c, const void *a, const void *b, const void *bias,
-                           const wd_onednn_product *product, void *scratch);
+bool wd__onednn_product_is_exact(const wd_onednn_product *product);
+size_t wd__onednn_product_scratch(const wd_onednn_product *product);
+void wd__onednn_product_run(void *c, const void *a, const void *b, const void *bias,
+                            const wd_onednn_product *product, void *scratch);
 
 /* A fp32 convolution, channels last, with `taps` of the kernel's kt time taps. */
 typedef struct wd_onednn_conv {
@@ -43,9 +43,9 @@ typedef struct wd_onednn_conv {
 } wd_onednn_conv;
 
 /* Scratch bytes of a convolution; each run packs the weights into it. */
-size_t wd_onednn_conv_scratch(const wd_onednn_conv *conv);
+size_t wd__onednn_conv_scratch(const wd_onednn_conv *conv);
 /* w: the first of the taps, in PyTorch's layout [CO, CI, kt, kh, kw]. */
-void wd_onednn_conv_run(float *y, const float *x, const float *w, const float *bias,
-                        const wd_onednn_conv *conv, void *scratch);
+void wd__onednn_conv_run(float *y, const float *x, const float *w, const float *bias,
+                         const wd_onednn_conv *conv, void *scratch);
 
 #endif

@@ -53,13 +53,13 @@ static void make_product(world *w, void *out, const void *context)
 
 static wd_cpu_isa best(void)
 {
-    return wd_cpu_isa_best(WD_CPU_ISA_COUNT - 1);
+    return wd__cpu_isa_best(WD_CPU_ISA_COUNT - 1);
 }
 
 /* With amx, bf16 products are not oneDNN's. */
 static wd_cpu_isa best_of_onednn(void)
 {
-    return wd_cpu_isa_best(WD_CPU_ISA_avx512_bf16);
+    return wd__cpu_isa_best(WD_CPU_ISA_avx512_bf16);
 }
 
 /* Against the reference, on every instruction set; the same bits with 1 and with 2 threads. */
@@ -67,17 +67,17 @@ static void check(wd_op op, make_fn *make, const void *p)
 {
     wd_cpu_table table;
     world expected, one, two;
-    wd_cpu_table_reference(&table);
+    wd__cpu_table_reference(&table);
     run_case(&expected, &table, op, make, p);
     for (int isa = 0; isa <= (int)best(); isa++) {
-        if (!wd_cpu_isa_is_built((wd_cpu_isa)isa)) continue;
-        wd_cpu_table_fill(&table, (wd_cpu_isa)isa);
+        if (!wd__cpu_isa_is_built((wd_cpu_isa)isa)) continue;
+        wd__cpu_table_fill(&table, (wd_cpu_isa)isa);
         wd_parallel_set_threads(1);
         run_case(&one, &table, op, make, p);
         wd_parallel_set_threads(2);
         run_case(&two, &table, op, make, p);
         for (int i = 0; i < one.arrays; i++) {
-            compare_array(&one.array[i], &expected.array[i], wd_cpu_isa_name((wd_cpu_isa)isa), i,
+            compare_array(&one.array[i], &expected.array[i], wd__cpu_isa_name((wd_cpu_isa)isa), i,
                           product_tolerance);
             assert_true(same_bits(&one.array[i], &two.array[i]));
         }
@@ -141,7 +141,7 @@ static void rows_alone(int64_t n, int64_t k, wd_dtype type, wd_cpu_isa isa)
     wd_cpu_table table;
     world whole;
     wd_parallel_set_threads(2);
-    wd_cpu_table_fill(&table, isa);
+    wd__cpu_table_fill(&table, isa);
     run_case(&whole, &table, WD_OP_MATMUL, make_product, &p);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         any_args args;
@@ -175,7 +175,7 @@ static void any_number_of_threads(const params *p, wd_cpu_isa isa)
     world first = {0}, next;
     for (int threads = 1; threads <= 4; threads++) {
         wd_parallel_set_threads(threads);
-        wd_cpu_table_fill(&table, isa);
+        wd__cpu_table_fill(&table, isa);
         run_case(threads == 1 ? &first : &next, &table, WD_OP_MATMUL, make_product, p);
         if (threads == 1) continue;
         assert_true(same_bits(&next.array[0], &first.array[0]));
@@ -210,7 +210,7 @@ static void weight_gradients_do_not_depend_on_threads(void **state)
 static void *take_none(void *context)
 {
     wd_err err;
-    *(bool *)context = wd_onednn_take_miss(&err) == WD_OK;
+    *(bool *)context = wd__onednn_take_miss(&err) == WD_OK;
     return NULL;
 }
 
@@ -232,18 +232,18 @@ static void a_miss_is_the_thread_s_that_asked(void **state)
                                        .c_type = WD_F32,
                                        .bias_type = -1,
                                        .threads = 1};
-    assert_int_equal(wd_onednn_take_miss(&err), WD_OK);
+    assert_int_equal(wd__onednn_take_miss(&err), WD_OK);
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
     now = (struct rlimit){32 << 20, before.rlim_max}; /* less than the process has already */
     assert_int_equal(setrlimit(RLIMIT_AS, &now), 0);
-    const size_t scratch = wd_onednn_product_scratch(&unknown);
+    const size_t scratch = wd__onednn_product_scratch(&unknown);
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
     assert_int_equal(scratch, 0);
     assert_int_equal(pthread_create(&other, NULL, take_none, &none), 0);
     assert_int_equal(pthread_join(other, NULL), 0);
     assert_true(none);
-    assert_int_equal(wd_onednn_take_miss(&err), WD_OUT_OF_MEMORY);
-    assert_int_equal(wd_onednn_take_miss(&err), WD_OK);
+    assert_int_equal(wd__onednn_take_miss(&err), WD_OUT_OF_MEMORY);
+    assert_int_equal(wd__onednn_take_miss(&err), WD_OK);
 }
 
 int main(void)

@@ -39,12 +39,12 @@ static void choose_tiles(wd_product_plan *p, int64_t batch, int64_t m, int64_t n
     }
 }
 
-int64_t wd_product_depth(int64_t k)
+int64_t wd__product_depth(int64_t k)
 {
     return k < WD_PRODUCT_DEPTH ? ceil_div(k, 16) * 16 : WD_PRODUCT_DEPTH;
 }
 
-wd_product_plan wd_product_plan_make(int64_t batch, int64_t m, int64_t n, int64_t k, int threads)
+wd_product_plan wd__product_plan_make(int64_t batch, int64_t m, int64_t n, int64_t k, int threads)
 {
     wd_product_plan p = {0};
     if (batch * m * n == 0) return p;
@@ -55,7 +55,7 @@ wd_product_plan wd_product_plan_make(int64_t batch, int64_t m, int64_t n, int64_
     p.tile_n = (int64_t)wd_round_up((size_t)ceil_div(n, p.tiles_n), WD_PRODUCT_WIDE_MAX);
     p.parts = p.tiles < threads ? p.tiles : threads;
     int64_t sums = k <= WD_PRODUCT_DEPTH ? 0 : p.tile_m;
-    int64_t units = p.tile_n * (wd_product_depth(k) + sums);
+    int64_t units = p.tile_n * (wd__product_depth(k) + sums);
     p.part_bytes = wd_round_up((size_t)units * sizeof(float), 64);
     return p;
 }

@@ -25,9 +25,9 @@ typedef struct wd_product_plan {
 } wd_product_plan;
 
 /* Units of k for which a tile's packed columns have memory; AMX fills up to whole steps of 16. */
-int64_t wd_product_depth(int64_t k);
+int64_t wd__product_depth(int64_t k);
 
 /* The plan for `threads` threads. */
-wd_product_plan wd_product_plan_make(int64_t batch, int64_t m, int64_t n, int64_t k, int threads);
+wd_product_plan wd__product_plan_make(int64_t batch, int64_t m, int64_t n, int64_t k, int threads);
 
 #endif

@@ -14,7 +14,7 @@ size_t wd_ref_attention_workspace(const void *args);
 size_t wd_ref_attention_backward_workspace(const void *args);
 
 /* Element `i` of an array of `type` (F32, BF16, F16). */
-static inline float wd_load(const void *data, wd_dtype type, int64_t i)
+static inline float wd__load(const void *data, wd_dtype type, int64_t i)
 {
     switch (type) {
     case WD_BF16:
@@ -26,7 +26,7 @@ static inline float wd_load(const void *data, wd_dtype type, int64_t i)
     }
 }
 
-static inline void wd_store(void *data, wd_dtype type, int64_t i, float value)
+static inline void wd__store(void *data, wd_dtype type, int64_t i, float value)
 {
     switch (type) {
     case WD_BF16:
@@ -41,7 +41,7 @@ static inline void wd_store(void *data, wd_dtype type, int64_t i, float value)
 }
 
 /* `value` rounded to `type`. */
-static inline float wd_round_to(wd_dtype type, float value)
+static inline float wd__round_to(wd_dtype type, float value)
 {
     return type == WD_BF16 ? wd_bf16_to_f32(wd_f32_to_bf16(value)) : value;
 }

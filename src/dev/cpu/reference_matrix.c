@@ -12,17 +12,17 @@ void wd_ref_matmul(const void *args, wd_cpu_context *context)
     for (int64_t i = 0; i < a->batch; i++)
         for (int64_t r = 0; r < a->m; r++)
             for (int64_t col = 0; col < a->n; col++) {
-                double sum = a->bias ? wd_load(a->bias, a->bias_type, col) : 0;
+                double sum = a->bias ? wd__load(a->bias, a->bias_type, col) : 0;
                 for (int64_t j = 0; j < a->k; j++) {
                     int64_t at_a = a->transpose_a ? j * a->lda + r : r * a->lda + j;
                     int64_t at_b = a->transpose_b ? col * a->ldb + j : j * a->ldb + col;
-                    sum += (double)wd_load(a->a, a->a_type, i * a->stride_a + at_a) *
-                           wd_load(a->b, a->b_type, i * a->stride_b + at_b);
+                    sum += (double)wd__load(a->a, a->a_type, i * a->stride_a + at_a) *
+                           wd__load(a->b, a->b_type, i * a->stride_b + at_b);
                 }
                 int64_t at = i * a->stride_c + r * a->ldc + col;
                 float value = wd_ref_act(a->act, (float)sum);
-                if (a->beta != 0) value += a->beta * wd_load(a->c, a->c_type, at);
-                wd_store(a->c, a->c_type, at, value);
+                if (a->beta != 0) value += a->beta * wd__load(a->c, a->c_type, at);
+                wd__store(a->c, a->c_type, at, value);
             }
 }
 
@@ -42,7 +42,7 @@ static double scores(double *out, const wd_attention_args *a, int64_t b, int64_t
         int64_t at_k = (kv * a->kv_tokens + s) * a->kv_stride;
         double dot = 0;
         for (int64_t i = n * a->head_dim; i < (n + 1) * a->head_dim; i++)
-            dot += (double)wd_load(a->q, a->type, at_q + i) * wd_load(a->k, a->type, at_k + i);
+            dot += (double)wd__load(a->q, a->type, at_q + i) * wd__load(a->k, a->type, at_k + i);
         out[s] = a->scale * dot;
         if (a->bias) out[s] += a->bias[(n * a->q_tokens + l) * a->kv_tokens + s];
         if (a->mask) out[s] += a->mask[b * a->kv_tokens + s];
@@ -73,8 +73,8 @@ void wd_ref_attention(const void *args, wd_cpu_context *context)
                     double sum = 0;
                     for (int64_t s = 0; s < a->kv_tokens; s++)
                         sum += p[s] *
-                               wd_load(a->v, a->type, (kv * a->kv_tokens + s) * a->kv_stride + i);
-                    wd_store(a->o, a->type, (b * a->q_tokens + l) * a->o_stride + i, (float)sum);
+                               wd__load(a->v, a->type, (kv * a->kv_tokens + s) * a->kv_stride + i);
+                    wd__store(a->o, a->type, (b * a->q_tokens + l) * a->o_stride + i, (float)sum);
                 }
             }
 }
@@ -96,23 +96,23 @@ static void query_backward(double *dk, double *dv, const wd_attention_backward_a
     double lse = a->lse[(b * a->heads + n) * a->q_tokens + l], dot_o = 0;
     double dq[1024] = {0};
     for (int64_t i = 0; i < width; i++)
-        dot_o += (double)wd_load(a->d_o, a->type, at_o + i) * wd_load(a->o, a->type, at_o + i);
+        dot_o += (double)wd__load(a->d_o, a->type, at_o + i) * wd__load(a->o, a->type, at_o + i);
     for (int64_t s = 0; s < a->kv_tokens; s++) {
         int64_t at_k = (b * a->kv_tokens + s) * a->kv_stride + n * width;
         double score = 0, dp = 0;
         for (int64_t i = 0; i < width; i++) {
-            score += (double)wd_load(a->q, a->type, at_q + i) * wd_load(a->k, a->type, at_k + i);
-            dp += (double)wd_load(a->d_o, a->type, at_o + i) * wd_load(a->v, a->type, at_k + i);
+            score += (double)wd__load(a->q, a->type, at_q + i) * wd__load(a->k, a->type, at_k + i);
+            dp += (double)wd__load(a->d_o, a->type, at_o + i) * wd__load(a->v, a->type, at_k + i);
         }
         double more = log_repeat(s, a->kv_tokens, a->last_key_repeat);
         double p = exp(a->scale * score + more - lse), ds = p * (dp - dot_o) * a->scale;
         for (int64_t i = 0; i < width; i++) {
-            dv[s * width + i] += p * wd_load(a->d_o, a->type, at_o + i);
-            dk[s * width + i] += ds * wd_load(a->q, a->type, at_q + i);
-            dq[i] += ds * wd_load(a->k, a->type, at_k + i);
+            dv[s * width + i] += p * wd__load(a->d_o, a->type, at_o + i);
+            dk[s * width + i] += ds * wd__load(a->q, a->type, at_q + i);
+            dq[i] += ds * wd__load(a->k, a->type, at_k + i);
         }
     }
-    for (int64_t i = 0; i < width; i++) wd_store(a->dq, a->type, at_q + i, (float)dq[i]);
+    for (int64_t i = 0; i < width; i++) wd__store(a->dq, a->type, at_q + i, (float)dq[i]);
 }
 
 void wd_ref_attention_backward(const void *args, wd_cpu_context *context)
@@ -127,8 +127,8 @@ void wd_ref_attention_backward(const void *args, wd_cpu_context *context)
             for (int64_t s = 0; s < a->kv_tokens; s++)
                 for (int64_t i = 0; i < width; i++) {
                     int64_t at = (b * a->kv_tokens + s) * a->kv_stride + n * width + i;
-                    wd_store(a->dk, a->type, at, (float)dk[s * width + i]);
-                    wd_store(a->dv, a->type, at, (float)dv[s * width + i]);
+                    wd__store(a->dk, a->type, at, (float)dk[s * width + i]);
+                    wd__store(a->dv, a->type, at, (float)dv[s * width + i]);
                 }
         }
 }
@@ -136,7 +136,7 @@ void wd_ref_attention_backward(const void *args, wd_cpu_context *context)
 /* The output at one position (frame, row, column) of one sample, channel `co`. */
 static double conv_at(const wd_conv_args *a, int64_t b, const int64_t at[3], int64_t co)
 {
-    double sum = a->bias ? wd_load(a->bias, a->w_type, co) : 0;
+    double sum = a->bias ? wd__load(a->bias, a->w_type, co) : 0;
     for (int64_t t = a->tap0; t < a->tap1; t++)
         for (int64_t i = 0; i < a->kernel[1]; i++)
             for (int64_t j = 0; j < a->kernel[2]; j++) {
@@ -151,7 +151,7 @@ static double conv_at(const wd_conv_args *a, int64_t b, const int64_t at[3], int
                     for (int d = 0; d < 3; d++)
                         at_w = at_w * a->kernel[d] + (d == 0 ? t : d == 1 ? i : j);
                     sum +=
-                        (double)wd_load(a->x, a->type, at_x + c) * wd_load(a->w, a->w_type, at_w);
+                        (double)wd__load(a->x, a->type, at_x + c) * wd__load(a->w, a->w_type, at_w);
                 }
             }
     return sum;
@@ -167,5 +167,5 @@ void wd_ref_conv(const void *args, wd_cpu_context *context)
             for (at[1] = 0; at[1] < a->out[1]; at[1]++)
                 for (at[2] = 0; at[2] < a->out[2]; at[2]++)
                     for (int64_t co = 0; co < a->co; co++)
-                        wd_store(a->y, a->type, written++, (float)conv_at(a, b, at, co));
+                        wd__store(a->y, a->type, written++, (float)conv_at(a, b, at, co));
 }

@@ -8,10 +8,10 @@ static void layernorm_stats(double *mean, double *rstd, const void *x, wd_dtype 
                             int64_t width, float eps)
 {
     double sum = 0, squares = 0;
-    for (int64_t i = 0; i < width; i++) sum += wd_load(x, type, r * width + i);
+    for (int64_t i = 0; i < width; i++) sum += wd__load(x, type, r * width + i);
     *mean = sum / (double)width;
     for (int64_t i = 0; i < width; i++) {
-        double d = wd_load(x, type, r * width + i) - *mean;
+        double d = wd__load(x, type, r * width + i) - *mean;
         squares += d * d;
     }
     *rstd = 1 / sqrt(squares / (double)width + eps);
@@ -26,10 +26,10 @@ void wd_ref_layernorm(const void *args, wd_cpu_context *context)
         double mean, rstd;
         layernorm_stats(&mean, &rstd, a->x, a->type, r, a->width, a->eps);
         for (int64_t i = 0; i < a->width; i++) {
-            double y = (wd_load(a->x, a->type, r * a->width + i) - mean) * rstd;
+            double y = (wd__load(a->x, a->type, r * a->width + i) - mean) * rstd;
             if (a->scale) y = y * (a->scale_one + a->scale[at + i]);
             if (a->shift) y = y + a->shift[at + i];
-            wd_store(a->y, a->type, r * a->width + i, (float)y);
+            wd__store(a->y, a->type, r * a->width + i, (float)y);
         }
     }
 }
@@ -47,8 +47,8 @@ void wd_ref_layernorm_backward(const void *args, wd_cpu_context *context)
         double mean, rstd, sum_g = 0, sum_gn = 0;
         layernorm_stats(&mean, &rstd, a->x, a->type, r, width, a->eps);
         for (int64_t i = 0; i < width; i++) {
-            double n = (wd_load(a->x, a->type, r * width + i) - mean) * rstd;
-            double dy = wd_load(a->dy, a->type, r * width + i);
+            double n = (wd__load(a->x, a->type, r * width + i) - mean) * rstd;
+            double dy = wd__load(a->dy, a->type, r * width + i);
             double g = a->scale ? dy * (a->scale_one + a->scale[at + i]) : dy;
             sum_g += g;
             sum_gn += g * n;
@@ -56,12 +56,12 @@ void wd_ref_layernorm_backward(const void *args, wd_cpu_context *context)
             if (a->dshift) a->dshift[at + i] = (float)((first ? 0 : a->dshift[at + i]) + dy);
         }
         for (int64_t i = 0; i < width; i++) {
-            double n = (wd_load(a->x, a->type, r * width + i) - mean) * rstd;
-            double dy = wd_load(a->dy, a->type, r * width + i);
+            double n = (wd__load(a->x, a->type, r * width + i) - mean) * rstd;
+            double dy = wd__load(a->dy, a->type, r * width + i);
             double g = a->scale ? dy * (a->scale_one + a->scale[at + i]) : dy;
             double dx = rstd * (g - sum_g / (double)width - n * sum_gn / (double)width);
-            dx += wd_load(a->dx, a->type, r * width + i);
-            wd_store(a->dx, a->type, r * width + i, (float)dx);
+            dx += wd__load(a->dx, a->type, r * width + i);
+            wd__store(a->dx, a->type, r * width + i, (float)dx);
         }
     }
 }
@@ -71,7 +71,7 @@ static double rms_factor(const void *x, wd_dtype type, int64_t at, int64_t width
 {
     double squares = 0;
     for (int64_t i = 0; i < width; i++) {
-        double v = wd_load(x, type, at + i);
+        double v = wd__load(x, type, at + i);
         squares += v * v;
     }
     return 1 / sqrt(squares / (double)width + eps);
@@ -87,17 +87,17 @@ void wd_ref_rmsnorm(const void *args, wd_cpu_context *context)
         int64_t at_y = r * (a->y_stride ? a->y_stride : width);
         float factor = (float)rms_factor(a->x, a->type, at_x, width, a->eps);
         for (int64_t i = 0; i < width; i++) {
-            float n = wd_load(a->x, a->type, at_x + i) * factor;
-            if (a->round_first) n = wd_round_to(a->type, n);
-            wd_store(a->y, a->type, at_y + i, n * wd_load(a->w, a->w_type, i));
+            float n = wd__load(a->x, a->type, at_x + i) * factor;
+            if (a->round_first) n = wd__round_to(a->type, n);
+            wd__store(a->y, a->type, at_y + i, n * wd__load(a->w, a->w_type, i));
         }
         if (!a->cos) continue;
         for (int64_t i = 0; i < width; i += 2) {
             int64_t at = at_y + i, turn = r % a->tokens * half + i % a->head_dim / 2;
-            float even = wd_load(a->y, a->type, at), odd = wd_load(a->y, a->type, at + 1);
+            float even = wd__load(a->y, a->type, at), odd = wd__load(a->y, a->type, at + 1);
             float c = a->cos[turn], s = a->sin[turn];
-            wd_store(a->y, a->type, at, even * c - odd * s);
-            wd_store(a->y, a->type, at + 1, even * s + odd * c);
+            wd__store(a->y, a->type, at, even * c - odd * s);
+            wd__store(a->y, a->type, at + 1, even * s + odd * c);
         }
     }
 }
@@ -112,9 +112,9 @@ static int64_t at_dy(const wd_rmsnorm_backward_args *a, int64_t r)
 static double unrotated(const wd_rmsnorm_backward_args *a, int64_t r, int64_t i)
 {
     int64_t at = at_dy(a, r) + i, pair = at_dy(a, r) + i / 2 * 2;
-    if (!a->cos) return wd_load(a->dy, a->type, at);
+    if (!a->cos) return wd__load(a->dy, a->type, at);
     int64_t turn = r % a->tokens * (a->head_dim / 2) + i % a->head_dim / 2;
-    double even = wd_load(a->dy, a->type, pair), odd = wd_load(a->dy, a->type, pair + 1);
+    double even = wd__load(a->dy, a->type, pair), odd = wd__load(a->dy, a->type, pair + 1);
     double c = a->cos[turn], s = a->sin[turn];
     return i % 2 ? odd * c - even * s : even * c + odd * s;
 }
@@ -129,18 +129,18 @@ void wd_ref_rmsnorm_backward(const void *args, wd_cpu_context *context)
         int64_t at_x = r * (a->x_stride ? a->x_stride : width);
         double factor = rms_factor(a->x, a->type, at_x, width, a->eps), sum = 0;
         for (int64_t i = 0; i < width; i++) {
-            double n = wd_load(a->x, a->type, at_x + i) * factor, dy = unrotated(a, r, i);
-            sum += dy * wd_load(a->w, a->w_type, i) * n;
+            double n = wd__load(a->x, a->type, at_x + i) * factor, dy = unrotated(a, r, i);
+            sum += dy * wd__load(a->w, a->w_type, i) * n;
             a->dw[i] = (float)(a->dw[i] + dy * n);
         }
         for (int64_t i = 0; i < width; i += 2) { /* in pairs: dx may be dy */
             int64_t pair = i + 1 < width ? 2 : 1;
             double dy[2] = {unrotated(a, r, i), pair == 2 ? unrotated(a, r, i + 1) : 0};
             for (int64_t j = 0; j < pair; j++) {
-                double n = wd_load(a->x, a->type, at_x + i + j) * factor;
-                double g = dy[j] * wd_load(a->w, a->w_type, i + j);
-                wd_store(a->dx, a->type, at_dy(a, r) + i + j,
-                         (float)(factor * (g - n * sum / (double)width)));
+                double n = wd__load(a->x, a->type, at_x + i + j) * factor;
+                double g = dy[j] * wd__load(a->w, a->w_type, i + j);
+                wd__store(a->dx, a->type, at_dy(a, r) + i + j,
+                          (float)(factor * (g - n * sum / (double)width)));
             }
         }
     }
@@ -154,16 +154,16 @@ void wd_ref_channelnorm(const void *args, wd_cpu_context *context)
     for (int64_t r = 0; r < a->rows; r++) {
         double squares = 0;
         for (int64_t i = 0; i < a->width; i++) {
-            double v = wd_load(a->x, a->type, r * a->width + i);
+            double v = wd__load(a->x, a->type, r * a->width + i);
             squares += v * v;
         }
-        float norm = fmaxf(wd_round_to(a->type, (float)sqrt(squares)), 1e-12f);
+        float norm = fmaxf(wd__round_to(a->type, (float)sqrt(squares)), 1e-12f);
         float root = (float)sqrt((double)a->width);
         for (int64_t i = 0; i < a->width; i++) {
-            float y = wd_round_to(a->type, wd_load(a->x, a->type, r * a->width + i) / norm);
-            y = wd_round_to(a->type, y * root);
-            y = wd_round_to(a->type, y * wd_load(a->gamma, a->w_type, i));
-            wd_store(a->y, a->type, r * a->width + i, wd_ref_act(a->act, y));
+            float y = wd__round_to(a->type, wd__load(a->x, a->type, r * a->width + i) / norm);
+            y = wd__round_to(a->type, y * root);
+            y = wd__round_to(a->type, y * wd__load(a->gamma, a->w_type, i));
+            wd__store(a->y, a->type, r * a->width + i, wd_ref_act(a->act, y));
         }
     }
 }
@@ -175,9 +175,9 @@ void wd_ref_residual(const void *args, wd_cpu_context *context)
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t i = 0; i < a->width; i++) {
             int64_t at = r * a->width + i;
-            float branch = wd_load(a->branch, a->type, at);
+            float branch = wd__load(a->branch, a->type, at);
             if (a->gate) branch *= a->gate[r / a->rows_per_sample * a->sample_stride + i];
-            wd_store(a->y, a->type, at, wd_load(a->x, a->type, at) + branch);
+            wd__store(a->y, a->type, at, wd__load(a->x, a->type, at) + branch);
         }
 }
 
@@ -189,9 +189,9 @@ void wd_ref_residual_backward(const void *args, wd_cpu_context *context)
         for (int64_t i = 0; i < a->width; i++) {
             int64_t at = r * a->width + i;
             int64_t at_gate = r / a->rows_per_sample * a->sample_stride + i;
-            double dy = wd_load(a->dy, a->type, at);
+            double dy = wd__load(a->dy, a->type, at);
             double before = r % a->rows_per_sample ? a->dgate[at_gate] : 0;
-            a->dgate[at_gate] = (float)(before + dy * wd_load(a->branch, a->type, at));
-            wd_store(a->dbranch, a->type, at, (float)(dy * a->gate[at_gate]));
+            a->dgate[at_gate] = (float)(before + dy * wd__load(a->branch, a->type, at));
+            wd__store(a->dbranch, a->type, at, (float)(dy * a->gate[at_gate]));
         }
 }

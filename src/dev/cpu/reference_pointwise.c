@@ -51,10 +51,10 @@ static float act_derivative(wd_act act, float x)
 /* transformers' NewGELUActivation on tensors of `type`, one tensor operation after the other. */
 static float gelu_new(wd_dtype type, float x)
 {
-    float cube = wd_round_to(type, wd_round_to(type, x * x) * x);
-    float inner = wd_round_to(type, x + wd_round_to(type, (float)gelu_k * cube));
-    float t = wd_round_to(type, tanhf(wd_round_to(type, (float)gelu_c * inner)));
-    return wd_round_to(type, 0.5f * x) * wd_round_to(type, 1 + t);
+    float cube = wd__round_to(type, wd__round_to(type, x * x) * x);
+    float inner = wd__round_to(type, x + wd__round_to(type, (float)gelu_k * cube));
+    float t = wd__round_to(type, tanhf(wd__round_to(type, (float)gelu_c * inner)));
+    return wd__round_to(type, 0.5f * x) * wd__round_to(type, 1 + t);
 }
 
 void wd_ref_activation(const void *args, wd_cpu_context *context)
@@ -63,8 +63,8 @@ void wd_ref_activation(const void *args, wd_cpu_context *context)
     const wd_activation_args *a = args;
     assert(!a->round_steps || a->act == WD_ACT_GELU_TANH);
     for (int64_t i = 0; i < a->count; i++) {
-        float x = wd_load(a->x, a->type, i);
-        wd_store(a->y, a->type, i, a->round_steps ? gelu_new(a->type, x) : wd_ref_act(a->act, x));
+        float x = wd__load(a->x, a->type, i);
+        wd__store(a->y, a->type, i, a->round_steps ? gelu_new(a->type, x) : wd_ref_act(a->act, x));
     }
 }
 
@@ -73,8 +73,8 @@ void wd_ref_activation_backward(const void *args, wd_cpu_context *context)
     (void)context;
     const wd_activation_backward_args *a = args;
     for (int64_t i = 0; i < a->count; i++)
-        wd_store(a->dx, a->type, i,
-                 wd_load(a->dy, a->type, i) * act_derivative(a->act, wd_load(a->x, a->type, i)));
+        wd__store(a->dx, a->type, i,
+                  wd__load(a->dy, a->type, i) * act_derivative(a->act, wd__load(a->x, a->type, i)));
 }
 
 void wd_ref_multiply(const void *args, wd_cpu_context *context)
@@ -82,7 +82,7 @@ void wd_ref_multiply(const void *args, wd_cpu_context *context)
     (void)context;
     const wd_multiply_args *a = args;
     for (int64_t i = 0; i < a->count; i++)
-        wd_store(a->y, a->type, i, wd_load(a->a, a->type, i) * wd_load(a->b, a->type, i));
+        wd__store(a->y, a->type, i, wd__load(a->a, a->type, i) * wd__load(a->b, a->type, i));
 }
 
 void wd_ref_add_table(const void *args, wd_cpu_context *context)
@@ -91,7 +91,7 @@ void wd_ref_add_table(const void *args, wd_cpu_context *context)
     const wd_add_table_args *a = args;
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t i = 0; i < a->width; i++)
-            a->y[r * a->width + i] = a->table[i] + wd_load(a->x, a->type, r * a->x_stride + i);
+            a->y[r * a->width + i] = a->table[i] + wd__load(a->x, a->type, r * a->x_stride + i);
 }
 
 void wd_ref_timestep_embed(const void *args, wd_cpu_context *context)
@@ -120,9 +120,9 @@ void wd_ref_strided_copy(const void *args, wd_cpu_context *context)
             at_to += index[d] * a->to_stride[d];
             at_from += index[d] * a->from_stride[d];
         }
-        float value = a->alpha * wd_load(a->from, a->from_type, at_from);
-        if (a->beta != 0) value += a->beta * wd_load(a->to, a->to_type, at_to);
-        wd_store(a->to, a->to_type, at_to, value);
+        float value = a->alpha * wd__load(a->from, a->from_type, at_from);
+        if (a->beta != 0) value += a->beta * wd__load(a->to, a->to_type, at_to);
+        wd__store(a->to, a->to_type, at_to, value);
         for (int d = a->ndim - 1; d >= 0 && ++index[d] == a->dim[d]; d--) index[d] = 0;
     }
 }
@@ -135,8 +135,8 @@ void wd_ref_gather_rows(const void *args, wd_cpu_context *context)
         int64_t from = a->index[r];
         assert(from >= -1 && from < a->table_rows);
         for (int64_t i = 0; i < a->width; i++)
-            wd_store(a->to, a->to_type, r * a->width + i,
-                     from < 0 ? 0 : wd_load(a->from, a->from_type, from * a->width + i));
+            wd__store(a->to, a->to_type, r * a->width + i,
+                      from < 0 ? 0 : wd__load(a->from, a->from_type, from * a->width + i));
     }
 }
 
@@ -145,7 +145,7 @@ void wd_ref_cast(const void *args, wd_cpu_context *context)
     (void)context;
     const wd_cast_args *a = args;
     for (int64_t i = 0; i < a->count; i++)
-        wd_store(a->to, a->to_type, i, wd_load(a->from, a->from_type, i));
+        wd__store(a->to, a->to_type, i, wd__load(a->from, a->from_type, i));
 }
 
 void wd_ref_dequantise(const void *args, wd_cpu_context *context)
@@ -157,11 +157,11 @@ void wd_ref_dequantise(const void *args, wd_cpu_context *context)
         if (a->scale) {
             const int64_t row = a->scale_rows > 1 ? i / a->width : 0;
             const int64_t column = i % a->width / (a->width / a->scale_columns);
-            value *= wd_load(a->scale, a->scale_type, row * a->scale_columns + column);
+            value *= wd__load(a->scale, a->scale_type, row * a->scale_columns + column);
         }
         uint32_t rounded;
-        wd_store(&rounded, a->rounded, 0, value);
-        wd_store(a->to, a->to_type, i, wd_load(&rounded, a->rounded, 0));
+        wd__store(&rounded, a->rounded, 0, value);
+        wd__store(a->to, a->to_type, i, wd__load(&rounded, a->rounded, 0));
     }
 }
 
@@ -169,7 +169,7 @@ void wd_ref_fill(const void *args, wd_cpu_context *context)
 {
     (void)context;
     const wd_fill_args *a = args;
-    for (int64_t i = 0; i < a->count; i++) wd_store(a->to, a->type, i, a->value);
+    for (int64_t i = 0; i < a->count; i++) wd__store(a->to, a->type, i, a->value);
 }
 
 void wd_ref_combine(const void *args, wd_cpu_context *context)
@@ -179,7 +179,7 @@ void wd_ref_combine(const void *args, wd_cpu_context *context)
     for (int64_t i = 0; i < a->count; i++) {
         float sum = a->factor[0] * a->x[0][i];
         for (int term = 1; term < a->terms; term++) sum += a->factor[term] * a->x[term][i];
-        a->y[i] = a->round_bf16 ? wd_round_to(WD_BF16, sum) : sum;
+        a->y[i] = a->round_bf16 ? wd__round_to(WD_BF16, sum) : sum;
     }
 }
 
@@ -189,13 +189,13 @@ void wd_ref_guidance(const void *args, wd_cpu_context *context)
     const wd_guidance_args *a = args;
     for (int64_t b = 0; b < a->samples; b++)
         for (int64_t i = b * a->width; i < (b + 1) * a->width; i++) {
-            float c = wd_load(a->c, a->type, i);
+            float c = wd__load(a->c, a->type, i);
             if (!a->u) {
                 a->v[i] = c;
                 continue;
             }
-            float u = wd_load(a->u, a->type, i), d = wd_round_to(a->type, c - u);
-            a->v[i] = wd_round_to(a->type, u + wd_round_to(a->type, a->scale[b] * d));
+            float u = wd__load(a->u, a->type, i), d = wd__round_to(a->type, c - u);
+            a->v[i] = wd__round_to(a->type, u + wd__round_to(a->type, a->scale[b] * d));
         }
 }
 

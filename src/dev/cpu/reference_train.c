@@ -10,7 +10,7 @@ void wd_ref_sum_rows(const void *args, wd_cpu_context *context)
     int64_t stride = a->x_stride ? a->x_stride : a->width;
     for (int64_t i = 0; i < a->width; i++) {
         double sum = 0;
-        for (int64_t r = 0; r < a->rows; r++) sum += wd_load(a->x, a->type, r * stride + i);
+        for (int64_t r = 0; r < a->rows; r++) sum += wd__load(a->x, a->type, r * stride + i);
         a->y[i] = (float)(a->beta != 0 ? a->y[i] + sum : sum);
     }
 }
@@ -23,9 +23,9 @@ void wd_ref_mse(const void *args, wd_cpu_context *context)
         const double slope = 2 * a->factor * (double)(a->weight ? a->weight[b] : 1);
         double sum = 0;
         for (int64_t i = b * a->width; i < (b + 1) * a->width; i++) {
-            double d = wd_load(a->y, a->type, i) - (double)a->target[i];
+            double d = wd__load(a->y, a->type, i) - (double)a->target[i];
             sum += d * d;
-            if (a->dy) wd_store(a->dy, a->type, i, (float)(slope * d / (double)a->width));
+            if (a->dy) wd__store(a->dy, a->type, i, (float)(slope * d / (double)a->width));
         }
         a->loss[b] = (float)(sum / (double)a->width);
     }
@@ -84,7 +84,7 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
             move *= move * g > 0 ? WD_CAUTIOUS_GAIN : 0;
         }
         a->p[i] = (float)(p - move / (sqrt(v * correction) + a->eps));
-        if (a->copy) wd_store(a->copy, a->copy_type, i, a->p[i]);
+        if (a->copy) wd__store(a->copy, a->copy_type, i, a->p[i]);
         if (a->ema) a->ema[i] += (1 - ema_decay) * (a->p[i] - a->ema[i]);
     }
 }

@@ -118,7 +118,7 @@ static void chunks_add_up(void **state)
     enum { CHUNKS_MAX = 5 };
     static float x[CHUNKS_MAX * WD_SUM_CHUNK];
     wd_cpu_table table, reference;
-    wd_cpu_table_reference(&reference);
+    wd__cpu_table_reference(&reference);
     wd_random_normal(x, CHUNKS_MAX * WD_SUM_CHUNK, (wd_random){.stream = WD_RANDOM_TEST}, 0);
     for (int executor = 0; executor < executors(); executor++)
         for (int i = 0; i < COUNTS; i++) {

@@ -21,7 +21,7 @@ static int64_t round_up(int64_t a, int64_t multiple)
 }
 
 /* At least half of the pixels that the tiles compute must be used. */
-bool wd_winograd_takes(const wd_conv_args *a)
+bool wd__winograd_takes(const wd_conv_args *a)
 {
     int64_t side = WD_WINOGRAD_SIDE;
     int64_t tiles = ceil_div(a->out[1], side) * ceil_div(a->out[2], side);
@@ -49,7 +49,7 @@ static void place_points(wd_winograd_plan *p)
     p->spread_floats = ceil_div(WD_WINOGRAD_POINTS, abreast) * step;
 }
 
-wd_winograd_plan wd_winograd_plan_make(const wd_conv_args *a, int threads)
+wd_winograd_plan wd__winograd_plan_make(const wd_conv_args *a, int threads)
 {
     int64_t taps = a->tap1 - a->tap0, side = WD_WINOGRAD_SIDE;
     wd_winograd_plan p = {.rows = ceil_div(a->out[1], side), .columns = ceil_div(a->out[2], side)};

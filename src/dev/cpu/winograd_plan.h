@@ -30,7 +30,7 @@ typedef struct wd_winograd_plan {
 } wd_winograd_plan;
 
 /* Whether the algorithm takes this convolution. It computes in fp32; dtypes are not checked. */
-bool wd_winograd_takes(const wd_conv_args *args);
-wd_winograd_plan wd_winograd_plan_make(const wd_conv_args *args, int threads);
+bool wd__winograd_takes(const wd_conv_args *args);
+wd_winograd_plan wd__winograd_plan_make(const wd_conv_args *args, int threads);
 
 #endif

@@ -37,7 +37,7 @@ static void make_conv(world *w, void *out, const void *context)
     a->x = make_array(w, p->type, p->samples * p->frames * p->height * p->width * p->ci, ORDINARY);
     a->w = make_array(w, p->type, p->co * p->ci * p->kt * 9, ORDINARY);
     a->bias = p->bias ? make_array(w, p->type, p->co, ORDINARY) : NULL;
-    assert_true(wd_winograd_takes(a));
+    assert_true(wd__winograd_takes(a));
 }
 
 static void convolutions(void **state)
@@ -104,17 +104,17 @@ static void others_are_not_taken(void **state)
                                 .pad_after = {0, 1, 1},
                                 .tap1 = 1};
     wd_conv_args a;
-    assert_true(wd_winograd_takes(&taken));
+    assert_true(wd__winograd_takes(&taken));
     a = taken, a.ci = 12;
-    assert_false(wd_winograd_takes(&a));
+    assert_false(wd__winograd_takes(&a));
     a = taken, a.co = 3;
-    assert_false(wd_winograd_takes(&a));
+    assert_false(wd__winograd_takes(&a));
     a = taken, a.kernel[1] = a.kernel[2] = 1;
-    assert_false(wd_winograd_takes(&a));
+    assert_false(wd__winograd_takes(&a));
     a = taken, a.stride[1] = a.stride[2] = 2;
-    assert_false(wd_winograd_takes(&a));
+    assert_false(wd__winograd_takes(&a));
     a = taken, a.out[1] = a.out[2] = 2; /* three quarters of a tile would not be used */
-    assert_false(wd_winograd_takes(&a));
+    assert_false(wd__winograd_takes(&a));
 }
 
 int main(void)

@@ -12,13 +12,13 @@
 size_t wd_isa_matmul_workspace(const void *args)
 {
     const wd_matmul_args *a = args;
-    wd_product_plan p = wd_product_plan_make(a->batch, a->m, a->n, a->k, wd_parallel_threads());
+    wd_product_plan p = wd__product_plan_make(a->batch, a->m, a->n, a->k, wd_parallel_threads());
     return (size_t)p.parts * p.part_bytes;
 }
 
 size_t wd_isa_conv_workspace(const void *args)
 {
-    wd_winograd_plan p = wd_winograd_plan_make(args, wd_parallel_threads());
+    wd_winograd_plan p = wd__winograd_plan_make(args, wd_parallel_threads());
     return p.weight_bytes + (size_t)p.parts * p.part_bytes;
 }
 
@@ -26,10 +26,10 @@ size_t wd_isa_attention_workspace(const void *args)
 {
     const wd_attention_args *a = args;
     int64_t pairs = a->samples * a->heads, work = a->q_tokens * a->kv_tokens * a->head_dim;
-    if (wd_attention_is_small(a->q_tokens, a->kv_tokens, a->head_dim))
-        return (size_t)wd_attention_parts(pairs, work) *
-               wd_attention_small_floats(a->kv_tokens, a->head_dim, false) * sizeof(float);
-    wd_attention_plan p = wd_attention_plan_forward(pairs, a->q_tokens, a->head_dim);
+    if (wd__attention_is_small(a->q_tokens, a->kv_tokens, a->head_dim))
+        return (size_t)wd__attention_parts(pairs, work) *
+               wd__attention_small_floats(a->kv_tokens, a->head_dim, false) * sizeof(float);
+    wd_attention_plan p = wd__attention_plan_forward(pairs, a->q_tokens, a->head_dim);
     return (size_t)p.parts * p.part_floats * sizeof(float);
 }
 
@@ -37,10 +37,10 @@ size_t wd_isa_attention_backward_workspace(const void *args)
 {
     const wd_attention_backward_args *a = args;
     int64_t pairs = a->samples * a->heads, work = a->q_tokens * a->kv_tokens * a->head_dim;
-    if (wd_attention_is_small(a->q_tokens, a->kv_tokens, a->head_dim))
-        return (size_t)wd_attention_parts(pairs, 2 * work) *
-               wd_attention_small_floats(a->kv_tokens, a->head_dim, true) * sizeof(float);
-    wd_attention_plan p = wd_attention_plan_backward(pairs, a->q_tokens, a->head_dim);
+    if (wd__attention_is_small(a->q_tokens, a->kv_tokens, a->head_dim))
+        return (size_t)wd__attention_parts(pairs, 2 * work) *
+               wd__attention_small_floats(a->kv_tokens, a->head_dim, true) * sizeof(float);
+    wd_attention_plan p = wd__attention_plan_backward(pairs, a->q_tokens, a->head_dim);
     return (size_t)p.parts * p.part_floats * sizeof(float);
 }
 

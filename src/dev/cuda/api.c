@@ -31,8 +31,8 @@ static wd_status fill(const symbol *s, size_t count, void *handle, const char *p
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
-wd_status wd_cuda_api_fill(wd_cuda_api *api, wd_cuda_library library, void *handle,
-                           const char *path, wd_err *err)
+wd_status wd__cuda_api_fill(wd_cuda_api *api, wd_cuda_library library, void *handle,
+                            const char *path, wd_err *err)
 {
 #define X(result, field, symbol, parameters) {#symbol, &api->driver.field},
     const symbol driver[] = {WD_CUDA_DRIVER_MAP(X)};
@@ -85,7 +85,7 @@ static wd_status load_driver(wd_err *err)
 {
     static const char *const file[] = {"libcuda.so.1", NULL};
     wd_cuda_found found;
-    wd_cuda_lookup_driver(&found, file);
+    wd__cuda_lookup_driver(&found, file);
     driver_found = found.handle != NULL;
     if (!driver_found)
         return wd_fail(err, WD_UNSUPPORTED,
@@ -93,7 +93,7 @@ static wd_status load_driver(wd_err *err)
                        "install the driver (version 580 or later), or let the container see it "
                        "(docker run --gpus all)",
                        found.looked);
-    WD_TRY(wd_cuda_api_fill(&loaded, WD_CUDA_DRIVER, found.handle, found.path, err));
+    WD_TRY(wd__cuda_api_fill(&loaded, WD_CUDA_DRIVER, found.handle, found.path, err));
     const wd_cu_result result = loaded.driver.driver_get_version(&driver_version);
     if (!result && driver_version >= 12000) return WD_OK;
     loaded.has[WD_CUDA_DRIVER] = false;
@@ -112,12 +112,12 @@ static const char *const nvrtc_files[2][3] = {{"libnvrtc.so.12"},
 static void load_nvrtc(bool cuda_13)
 {
     wd_cuda_found found;
-    wd_cuda_lookup(&found, nvrtc_files[cuda_13]);
-    if (found.handle) wd_cuda_lookup_beside(found.handle, "libnvrtc-builtins.so.*");
+    wd__cuda_lookup(&found, nvrtc_files[cuda_13]);
+    if (found.handle) wd__cuda_lookup_beside(found.handle, "libnvrtc-builtins.so.*");
     lacks_nvrtc = !found.handle;
 }
 
-bool wd_cuda_api_lacks_nvrtc(void)
+bool wd__cuda_api_lacks_nvrtc(void)
 {
     pthread_mutex_lock(&lock);
     const bool lacks = !in_use && lacks_nvrtc;
@@ -132,7 +132,7 @@ static void prefer_place(bool cuda_13)
     const char *const *const sets[] = {products[WD_CUDA_LT].file[cuda_13],
                                        products[WD_CUDA_CUDNN].file[cuda_13], nvrtc_files[cuda_13]};
     if (loaded.has[WD_CUDA_LT] || loaded.has[WD_CUDA_CUDNN] || loaded.has[WD_CUDA_NCCL]) return;
-    wd_cuda_lookup_prefer(sets, 3);
+    wd__cuda_lookup_prefer(sets, 3);
 }
 
 static wd_status load(wd_cuda_library library, wd_err *err)
@@ -148,7 +148,7 @@ static wd_status load(wd_cuda_library library, wd_err *err)
     }
     const product *p = &products[library];
     wd_cuda_found found;
-    wd_cuda_lookup(&found, p->file[cuda_13]);
+    wd__cuda_lookup(&found, p->file[cuda_13]);
     if (!found.handle && library == WD_CUDA_NCCL)
         return wd_fail(err, WD_UNSUPPORTED,
                        "NCCL is missing; install it (%s); %s was looked for in %s",
@@ -160,10 +160,10 @@ static wd_status load(wd_cuda_library library, wd_err *err)
                        p->name, p->file[cuda_13][0], p->file[cuda_13][1] ? " or " : "",
                        p->file[cuda_13][1] ? p->file[cuda_13][1] : "", found.looked,
                        install[cuda_13]);
-    return wd_cuda_api_fill(&loaded, library, found.handle, found.path, err);
+    return wd__cuda_api_fill(&loaded, library, found.handle, found.path, err);
 }
 
-wd_status wd_cuda_api_need(const wd_cuda_api **out, wd_cuda_library library, wd_err *err)
+wd_status wd__cuda_api_need(const wd_cuda_api **out, wd_cuda_library library, wd_err *err)
 {
     const wd_cuda_api *api = in_use;
     wd_status status = WD_OK;
@@ -180,7 +180,7 @@ wd_status wd_cuda_api_need(const wd_cuda_api **out, wd_cuda_library library, wd_
     return status;
 }
 
-bool wd_cuda_api_found_driver(void)
+bool wd__cuda_api_found_driver(void)
 {
     pthread_mutex_lock(&lock);
     const bool found = in_use || driver_found;
@@ -188,7 +188,7 @@ bool wd_cuda_api_found_driver(void)
     return found;
 }
 
-void wd_cuda_api_use(const wd_cuda_api *api)
+void wd__cuda_api_use(const wd_cuda_api *api)
 {
     in_use = api;
 }

@@ -50,21 +50,21 @@ typedef struct wd_cuda_api {
  * its sub-tables of libraries that were needed before never change. WD_UNSUPPORTED: the library is
  * missing, too old or damaged; the message says where it was looked for and how to install it.
  * Several threads may call it. */
-wd_status wd_cuda_api_need(const wd_cuda_api **out, wd_cuda_library library, wd_err *err);
+wd_status wd__cuda_api_need(const wd_cuda_api **out, wd_cuda_library library, wd_err *err);
 
 /* Whether a call for WD_CUDA_DRIVER has found the driver's library, be it usable or not. */
-bool wd_cuda_api_found_driver(void);
+bool wd__cuda_api_found_driver(void);
 
 /* Whether NVRTC, with which cuDNN compiles attention, was missing when cuDNN was opened. */
-bool wd_cuda_api_lacks_nvrtc(void);
+bool wd__cuda_api_lacks_nvrtc(void);
 
 /* Tests: the table to use from now on, borrowed; NULL: NVIDIA's libraries again. No device may be
  * open. */
-void wd_cuda_api_use(const wd_cuda_api *api);
+void wd__cuda_api_use(const wd_cuda_api *api);
 
 /* Looks up all functions of `library` in `handle` (of dlopen) and stores them in their sub-table of
  * `api`. WD_UNSUPPORTED: one is missing, which the message names with `path`. */
-wd_status wd_cuda_api_fill(wd_cuda_api *api, wd_cuda_library library, void *handle,
-                           const char *path, wd_err *err);
+wd_status wd__cuda_api_fill(wd_cuda_api *api, wd_cuda_library library, void *handle,
+                            const char *path, wd_err *err);
 
 #endif

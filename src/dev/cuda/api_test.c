@@ -55,11 +55,11 @@ static void found_where_pip_puts_them(void **state)
         make_folder(folder, root, place[i].below);
         put(folder, either[1], WD_LIBRARY_LT);
         setenv(place[i].variable, root, 1);
-        wd_cuda_lookup(&found, either);
+        wd__cuda_lookup(&found, either);
         snprintf(path, sizeof path, "%s/%s", folder, either[1]);
         assert_non_null(found.handle);
         assert_string_equal(found.path, path);
-        wd_cuda_lookup(&found, none);
+        wd__cuda_lookup(&found, none);
         assert_null(found.handle);
         assert_non_null(strstr(found.looked, root));
         if (before)
@@ -97,7 +97,7 @@ static void found_beside_programs_of_path(void **state)
         snprintf(path, sizeof path, "%.*s%s%s", (int)(at ? at - forms[i].form : 99), forms[i].form,
                  at ? root : "", at ? at + 2 : "");
         setenv("PATH", path, 1);
-        wd_cuda_lookup(&found, either);
+        wd__cuda_lookup(&found, either);
         assert_int_equal(found.handle != NULL, forms[i].is_found);
         assert_non_null(strstr(found.looked, "for every PREFIX/bin in PATH, "));
         if (!found.handle) continue;
@@ -108,7 +108,7 @@ static void found_beside_programs_of_path(void **state)
     snprintf(path, sizeof path, "%s/bin", root);
     setenv("PATH", path, 1);
     assert_int_equal(chmod(root, 01777), 0);
-    wd_cuda_lookup(&found, either);
+    wd__cuda_lookup(&found, either);
     assert_null(found.handle);
     assert_int_equal(chmod(root, 0755), 0);
     if (before)
@@ -140,7 +140,7 @@ static void python_says_where_it_is(void **state)
     fclose(f);
     assert_int_equal(chmod(script, 0700), 0);
     setenv("PATH", bin, 1);
-    wd_cuda_lookup(&found, name); /* python3 is asked once in a process: here */
+    wd__cuda_lookup(&found, name); /* python3 is asked once in a process: here */
     assert_non_null(found.handle);
     assert_non_null(strstr(found.path, "/asked/lib/python3.12/site-packages/nvidia/cu13/lib/"));
     assert_non_null(strstr(found.looked, "/nvidia/*/lib of the python3 in PATH"));
@@ -171,19 +171,19 @@ static void a_place_that_has_all_comes_first(void **state)
     put(folder, second[1], WD_LIBRARY_CUDNN);
     setenv("CUDA_HOME", some, 1);
     setenv("VIRTUAL_ENV", all, 1);
-    wd_cuda_lookup(&found, first);
+    wd__cuda_lookup(&found, first);
     assert_non_null(strstr(found.path, "/some/lib64/"));
-    wd_cuda_lookup_prefer(both, 2);
-    wd_cuda_lookup(&found, first);
+    wd__cuda_lookup_prefer(both, 2);
+    wd__cuda_lookup(&found, first);
     assert_non_null(strstr(found.path, "/all/lib/"));
-    wd_cuda_lookup(&found, second);
+    wd__cuda_lookup(&found, second);
     assert_non_null(strstr(found.path, "/all/lib/"));
     put(folder, second[0], WD_LIBRARY_CUDNN);
     make_folder(folder, some, "lib64"); /* the preferred place has its second name */
-    wd_cuda_lookup(&found, second);
+    wd__cuda_lookup(&found, second);
     assert_non_null(strstr(found.path, "/all/lib/"));
-    wd_cuda_lookup_prefer((const char *const *const[]){first, none}, 2); /* no place has both */
-    wd_cuda_lookup(&found, first);
+    wd__cuda_lookup_prefer((const char *const *const[]){first, none}, 2); /* no place has both */
+    wd__cuda_lookup(&found, first);
     assert_non_null(strstr(found.path, "/some/lib64/"));
     unsetenv("CUDA_HOME");
     unsetenv("VIRTUAL_ENV");
@@ -195,13 +195,13 @@ static void said_where_it_was_looked_for(void **state)
     wd_cuda_found found;
     unsetenv("VIRTUAL_ENV");
     setenv("CUDA_HOME", "/opt/no-such-cuda", 1);
-    wd_cuda_lookup(&found, none);
+    wd__cuda_lookup(&found, none);
     assert_null(found.handle);
     assert_non_null(strstr(found.looked, "LD_LIBRARY_PATH"));
     assert_non_null(strstr(found.looked, "VIRTUAL_ENV (not set)"));
     assert_non_null(strstr(found.looked, "/opt/no-such-cuda/lib64, /opt/no-such-cuda/lib,"));
     assert_non_null(strstr(found.looked, "/usr/local/cuda/lib64"));
-    wd_cuda_lookup_driver(&found, none);
+    wd__cuda_lookup_driver(&found, none);
     assert_null(found.handle);
     assert_null(strstr(found.looked, "CUDA_HOME"));
     unsetenv("CUDA_HOME");
@@ -214,7 +214,7 @@ static void relative_roots_are_passed_by(void **state)
     (void)state;
     wd_cuda_found found;
     setenv("CUDA_HOME", "cuda", 1);
-    wd_cuda_lookup(&found, none);
+    wd__cuda_lookup(&found, none);
     assert_non_null(strstr(found.looked, "CUDA_HOME (not set)"));
     unsetenv("CUDA_HOME");
 }
@@ -232,7 +232,7 @@ static void damaged_ones_are_named(void **state)
     fputs("no library", file);
     fclose(file);
     setenv("CUDA_HOME", root, 1);
-    wd_cuda_lookup(&found, none);
+    wd__cuda_lookup(&found, none);
     assert_null(found.handle);
     assert_non_null(strstr(found.looked, path));
     assert_non_null(strstr(found.looked, "cannot be opened"));
@@ -256,8 +256,8 @@ static void one_library_finds_another_beside_it(void **state)
     void *compiler = dlopen(path[0], RTLD_NOW);
     assert_non_null(compiler);
     assert_null(dlopen(name, RTLD_NOW));
-    assert_int_equal(wd_cuda_lookup_beside(compiler, "libwandistiller-other.so.*"), 0);
-    assert_int_equal(wd_cuda_lookup_beside(compiler, "libwandistiller-builtins.so.*"), 1);
+    assert_int_equal(wd__cuda_lookup_beside(compiler, "libwandistiller-other.so.*"), 0);
+    assert_int_equal(wd__cuda_lookup_beside(compiler, "libwandistiller-builtins.so.*"), 1);
     assert_non_null(dlopen(name, RTLD_NOW));
 }
 
@@ -275,11 +275,11 @@ static void tables_are_filled(void **state)
              *other = dlopen(library[(i + 1) % 4], RTLD_NOW);
         assert_non_null(handle);
         assert_non_null(other);
-        assert_int_equal(wd_cuda_api_fill(&api, (wd_cuda_library)i, other, "libother.so.1", &err),
+        assert_int_equal(wd__cuda_api_fill(&api, (wd_cuda_library)i, other, "libother.so.1", &err),
                          WD_UNSUPPORTED);
         assert_non_null(strstr(err.message, "libother.so.1 has no function "));
         assert_false(api.has[i]);
-        wd_test_ok(wd_cuda_api_fill(&api, (wd_cuda_library)i, handle, library[i], &err), &err);
+        wd_test_ok(wd__cuda_api_fill(&api, (wd_cuda_library)i, handle, library[i], &err), &err);
         assert_true(api.has[i]);
     }
     int value = 7;
@@ -296,12 +296,12 @@ static void a_stand_in_is_used(void **state)
     static const wd_cuda_api mine = {.has = {[WD_CUDA_DRIVER] = true}};
     const wd_cuda_api *api = NULL;
     wd_err err = {0};
-    wd_cuda_api_use(&mine);
-    wd_test_ok(wd_cuda_api_need(&api, WD_CUDA_DRIVER, &err), &err);
+    wd__cuda_api_use(&mine);
+    wd_test_ok(wd__cuda_api_need(&api, WD_CUDA_DRIVER, &err), &err);
     assert_ptr_equal(api, &mine);
-    assert_int_equal(wd_cuda_api_need(&api, WD_CUDA_NCCL, &err), WD_UNSUPPORTED);
+    assert_int_equal(wd__cuda_api_need(&api, WD_CUDA_NCCL, &err), WD_UNSUPPORTED);
     assert_non_null(strstr(err.message, "NCCL"));
-    wd_cuda_api_use(NULL);
+    wd__cuda_api_use(NULL);
 }
 
 /* Where there is no driver the message says so, and what to do; where there is one it is used. */
@@ -310,7 +310,7 @@ static void a_driver_is_found_or_asked_for(void **state)
     (void)state;
     const wd_cuda_api *api = NULL;
     wd_err err = {0};
-    const wd_status status = wd_cuda_api_need(&api, WD_CUDA_LT, &err);
+    const wd_status status = wd__cuda_api_need(&api, WD_CUDA_LT, &err);
     if (status == WD_OK) {
         assert_true(api->has[WD_CUDA_DRIVER] && api->has[WD_CUDA_LT]);
         return;
@@ -327,7 +327,7 @@ static void auto_names_an_old_driver(void **state)
     (void)state;
     wd_device_list list;
     wd_err err = {0};
-    if (wd_cuda_api_found_driver()) wd_test_skip("this machine has an NVIDIA driver");
+    if (wd__cuda_api_found_driver()) wd_test_skip("this machine has an NVIDIA driver");
     assert_non_null(dlopen(WD_LIBRARY_DRIVER, RTLD_NOW));
     wd_test_ok(wd_device_list_parse(&list, "auto", &err), &err);
     assert_int_equal(list.device[0].type, WD_DEVICE_CPU);

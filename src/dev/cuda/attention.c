@@ -20,31 +20,31 @@ struct wd_cuda_attention {
 
 /* ---- open and close ---- */
 
-wd_status wd_cuda_attention_open(wd_cuda_attention **out, const wd_cuda_gpu *gpu, wd_err *err)
+wd_status wd__cuda_attention_open(wd_cuda_attention **out, const wd_cuda_gpu *gpu, wd_err *err)
 {
     wd_cuda_attention *a;
     *out = NULL;
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "the attention of a GPU", err));
     a->piece_bytes = WD_ATTENTION_PIECE_BYTES;
-    wd_status status = wd_cudnn_open(&a->target, gpu, "attention on a GPU", err);
+    wd_status status = wd__cudnn_open(&a->target, gpu, "attention on a GPU", err);
     if (status != WD_OK) {
         wd_free(a);
         return status;
     }
-    wd_cudnn_shapes_open(&a->shapes, &wd_attention_kind, &a->target);
+    wd__cudnn_shapes_open(&a->shapes, &wd_attention_kind, &a->target);
     *out = a;
     return WD_OK;
 }
 
-void wd_cuda_attention_close(wd_cuda_attention *a)
+void wd__cuda_attention_close(wd_cuda_attention *a)
 {
     if (!a) return;
-    wd_cudnn_shapes_close(&a->shapes);
-    wd_cudnn_close(&a->target);
+    wd__cudnn_shapes_close(&a->shapes);
+    wd__cudnn_close(&a->target);
     wd_free(a);
 }
 
-void wd_cuda_attention_version(const wd_cuda_attention *a, char *out, size_t bytes)
+void wd__cuda_attention_version(const wd_cuda_attention *a, char *out, size_t bytes)
 {
     size_t at = strlen(out), version = a->target.cudnn->get_version();
     WD_REQUIRE(at < bytes, "the text of versions is full");
@@ -52,37 +52,37 @@ void wd_cuda_attention_version(const wd_cuda_attention *a, char *out, size_t byt
              version % 100);
 }
 
-bool wd_cuda_attention_describe(wd_cuda_attention *attention, int64_t i, char *out, size_t bytes)
+bool wd__cuda_attention_describe(wd_cuda_attention *attention, int64_t i, char *out, size_t bytes)
 {
-    return wd_cudnn_shapes_describe(&attention->shapes, i, out, bytes);
+    return wd__cudnn_shapes_describe(&attention->shapes, i, out, bytes);
 }
 
-bool wd_cuda_attention_can(wd_cuda_attention *attention, const wd_attention_args *args)
-{
-    (void)attention;
-    return wd_attention_is_fused(args);
-}
-
-size_t wd_cuda_attention_workspace(wd_cuda_attention *attention, const wd_attention_args *args)
+bool wd__cuda_attention_can(wd_cuda_attention *attention, const wd_attention_args *args)
 {
     (void)attention;
-    return wd_attention_workspace(args);
+    return wd__attention_is_fused(args);
 }
 
-bool wd_cuda_attention_backward_can(wd_cuda_attention *attention,
-                                    const wd_attention_backward_args *args)
+size_t wd__cuda_attention_workspace(wd_cuda_attention *attention, const wd_attention_args *args)
 {
     (void)attention;
-    return wd_attention_backward_is_fused(args);
+    return wd__attention_workspace(args);
 }
 
-size_t wd_cuda_attention_backward_workspace(wd_cuda_attention *attention,
-                                            const wd_attention_backward_args *args)
+bool wd__cuda_attention_backward_can(wd_cuda_attention *attention,
+                                     const wd_attention_backward_args *args)
 {
-    return wd_attention_backward_workspace(args, attention->piece_bytes);
+    (void)attention;
+    return wd__attention_backward_is_fused(args);
 }
 
-void wd_cuda_attention_cut(wd_cuda_attention *attention, size_t piece_bytes)
+size_t wd__cuda_attention_backward_workspace(wd_cuda_attention *attention,
+                                             const wd_attention_backward_args *args)
+{
+    return wd__attention_backward_workspace(args, attention->piece_bytes);
+}
+
+void wd__cuda_attention_cut(wd_cuda_attention *attention, size_t piece_bytes)
 {
     attention->piece_bytes = piece_bytes;
 }
@@ -112,7 +112,7 @@ static wd_attention_key backward_key(const wd_cuda_attention *a,
                                      const wd_attention_backward_args *args)
 {
     const bool repeats = args->last_key_repeat > 1;
-    const wd_attention_piece piece = wd_attention_piece_of(args, a->piece_bytes);
+    const wd_attention_piece piece = wd__attention_piece_of(args, a->piece_bytes);
     return (wd_attention_key){.samples = piece.samples,
                               .heads = piece.heads,
                               .head_dim = args->head_dim,
@@ -126,20 +126,20 @@ static wd_attention_key backward_key(const wd_cuda_attention *a,
                               .backward = true};
 }
 
-wd_status wd_cuda_attention_prepare(wd_cuda_attention *a, const wd_attention_args *args,
-                                    wd_err *err)
+wd_status wd__cuda_attention_prepare(wd_cuda_attention *a, const wd_attention_args *args,
+                                     wd_err *err)
 {
     const wd_attention_key key = forward_key(args);
     const wd_cudnn_planned *shape;
-    return wd_cudnn_shapes_find(&shape, &a->shapes, &key, err);
+    return wd__cudnn_shapes_find(&shape, &a->shapes, &key, err);
 }
 
-wd_status wd_cuda_attention_backward_prepare(wd_cuda_attention *a,
-                                             const wd_attention_backward_args *args, wd_err *err)
+wd_status wd__cuda_attention_backward_prepare(wd_cuda_attention *a,
+                                              const wd_attention_backward_args *args, wd_err *err)
 {
     const wd_attention_key key = backward_key(a, args);
     const wd_cudnn_planned *shape;
-    return wd_cudnn_shapes_find(&shape, &a->shapes, &key, err);
+    return wd__cudnn_shapes_find(&shape, &a->shapes, &key, err);
 }
 
 /* ---- launches ---- */
@@ -163,7 +163,7 @@ static wd_status fill(const wd_cuda_work *work, float *to, int64_t count, float 
     wd_cuda_work without = *work;
     without.workspace = NULL;
     without.workspace_bytes = 0;
-    return wd_cuda_kernels_launch(
+    return wd__cuda_kernels_launch(
         &without, WD_OP_FILL,
         &(wd_fill_args){.to = to, .type = WD_F32, .count = count, .value = value}, err);
 }
@@ -176,7 +176,8 @@ static wd_status write_bias(const float **out, const wd_cuda_work *work,
 {
     const int64_t keys = key->kv_tokens;
     float *row = work->workspace;
-    float *rows = (float *)(void *)((char *)work->workspace + wd_attention_row_bytes(repeat, keys));
+    float *rows =
+        (float *)(void *)((char *)work->workspace + wd__attention_row_bytes(repeat, keys));
     *out = NULL;
     if (key->bias != WD_ATTENTION_ROW_BIAS && key->bias != WD_ATTENTION_ROWS_BIAS) return WD_OK;
     WD_TRY(fill(work, row, keys, 0, err));
@@ -187,17 +188,17 @@ static wd_status write_bias(const float **out, const wd_cuda_work *work,
     wd_cuda_work without = *work;
     without.workspace = NULL;
     without.workspace_bytes = 0;
-    return wd_cuda_kernels_launch(&without, WD_OP_STRIDED_COPY,
-                                  &(wd_strided_copy_args){.to = rows,
-                                                          .from = row,
-                                                          .to_type = WD_F32,
-                                                          .from_type = WD_F32,
-                                                          .ndim = 2,
-                                                          .dim = {key->q_tokens, keys},
-                                                          .to_stride = {keys, 1},
-                                                          .from_stride = {0, 1},
-                                                          .alpha = 1},
-                                  err);
+    return wd__cuda_kernels_launch(&without, WD_OP_STRIDED_COPY,
+                                   &(wd_strided_copy_args){.to = rows,
+                                                           .from = row,
+                                                           .to_type = WD_F32,
+                                                           .from_type = WD_F32,
+                                                           .ndim = 2,
+                                                           .dim = {key->q_tokens, keys},
+                                                           .to_stride = {keys, 1},
+                                                           .from_stride = {0, 1},
+                                                           .alpha = 1},
+                                   err);
 }
 
 /* The planned samples from number `sample` on. */
@@ -218,28 +219,29 @@ static wd_status run_samples(bool *own, wd_cuda_attention *a, const wd_cuda_work
     add(&list, WD_ATTENTION_SCALE, &args->scale);
     if (args->lse) add(&list, WD_ATTENTION_LSE, args->lse + sample * args->heads * args->q_tokens);
     if (bias) add(&list, WD_ATTENTION_BIAS, bias);
-    space += wd_attention_bias_bytes(args->last_key_repeat, args->q_tokens, args->kv_tokens);
-    return wd_cudnn_planned_run(own, &a->shapes, shape, work->stream, list.count, list.id,
-                                list.address, space, err);
+    space += wd__attention_bias_bytes(args->last_key_repeat, args->q_tokens, args->kv_tokens);
+    return wd__cudnn_planned_run(own, &a->shapes, shape, work->stream, list.count, list.id,
+                                 list.address, space, err);
 }
 
-wd_status wd_cuda_attention_launch(wd_cuda_attention *a, const wd_cuda_work *work,
-                                   const wd_attention_args *args, wd_err *err)
+wd_status wd__cuda_attention_launch(wd_cuda_attention *a, const wd_cuda_work *work,
+                                    const wd_attention_args *args, wd_err *err)
 {
     const wd_attention_key key = forward_key(args);
     const wd_cudnn_planned *shape;
     const float *bias;
     bool own = false;
-    WD_REQUIRE(wd_attention_is_fused(args) && work->workspace_bytes >= wd_attention_workspace(args),
+    WD_REQUIRE(wd__attention_is_fused(args) &&
+                   work->workspace_bytes >= wd__attention_workspace(args),
                "attention that cuDNN cannot do was launched, or without its workspace");
-    WD_TRY(wd_cudnn_shapes_find(&shape, &a->shapes, &key, err));
-    if (!shape) return wd_cuda_kernels_launch(work, WD_OP_ATTENTION, args, err);
+    WD_TRY(wd__cudnn_shapes_find(&shape, &a->shapes, &key, err));
+    if (!shape) return wd__cuda_kernels_launch(work, WD_OP_ATTENTION, args, err);
     const wd_attention_key *planned = (const wd_attention_key *)(const void *)shape->planned;
     WD_TRY(write_bias(&bias, work, planned, args->last_key_repeat, err));
     if (args->bias) bias = args->bias;
     for (int64_t s = 0; s < args->samples && !own; s += planned->samples)
         WD_TRY(run_samples(&own, a, work, args, shape, bias, s, err));
-    return own ? wd_cuda_kernels_launch(work, WD_OP_ATTENTION, args, err) : WD_OK;
+    return own ? wd__cuda_kernels_launch(work, WD_OP_ATTENTION, args, err) : WD_OK;
 }
 
 /* The piece that begins at (sample, head). */
@@ -251,8 +253,8 @@ static wd_status run_piece(bool *own, wd_cuda_attention *a, const wd_cuda_work *
     const wd_attention_key *planned = (const wd_attention_key *)(const void *)shape->planned;
     const wd_attention_piece piece = {planned->samples, planned->heads};
     char *dot = (char *)work->workspace +
-                wd_attention_bias_bytes(args->last_key_repeat, args->q_tokens, args->kv_tokens);
-    char *space = dot + wd_attention_dot_bytes(piece, args->q_tokens);
+                wd__attention_bias_bytes(args->last_key_repeat, args->q_tokens, args->kv_tokens);
+    char *space = dot + wd__attention_dot_bytes(piece, args->q_tokens);
     int64_t column = head * args->head_dim;
     size_t at_q = (size_t)(sample * args->q_tokens * args->q_stride + column) * 2;
     size_t at_o = (size_t)(sample * args->q_tokens * args->o_stride + column) * 2;
@@ -271,26 +273,26 @@ static wd_status run_piece(bool *own, wd_cuda_attention *a, const wd_cuda_work *
     add(&list, WD_ATTENTION_DOT, dot);
     add(&list, WD_ATTENTION_ONE, &one);
     if (bias) add(&list, WD_ATTENTION_BIAS, bias);
-    return wd_cudnn_planned_run(own, &a->shapes, shape, work->stream, list.count, list.id,
-                                list.address, space, err);
+    return wd__cudnn_planned_run(own, &a->shapes, shape, work->stream, list.count, list.id,
+                                 list.address, space, err);
 }
 
-wd_status wd_cuda_attention_backward_launch(wd_cuda_attention *a, const wd_cuda_work *work,
-                                            const wd_attention_backward_args *args, wd_err *err)
+wd_status wd__cuda_attention_backward_launch(wd_cuda_attention *a, const wd_cuda_work *work,
+                                             const wd_attention_backward_args *args, wd_err *err)
 {
     const wd_attention_key key = backward_key(a, args);
     const wd_cudnn_planned *shape;
     const float *bias;
     bool own = false;
-    WD_REQUIRE(wd_attention_backward_is_fused(args) &&
-                   work->workspace_bytes >= wd_attention_backward_workspace(args, a->piece_bytes),
+    WD_REQUIRE(wd__attention_backward_is_fused(args) &&
+                   work->workspace_bytes >= wd__attention_backward_workspace(args, a->piece_bytes),
                "attention that cuDNN cannot do was launched, or without its workspace");
-    WD_TRY(wd_cudnn_shapes_find(&shape, &a->shapes, &key, err));
-    if (!shape) return wd_cuda_kernels_launch(work, WD_OP_ATTENTION_BACKWARD, args, err);
+    WD_TRY(wd__cudnn_shapes_find(&shape, &a->shapes, &key, err));
+    if (!shape) return wd__cuda_kernels_launch(work, WD_OP_ATTENTION_BACKWARD, args, err);
     const wd_attention_key *planned = (const wd_attention_key *)(const void *)shape->planned;
     WD_TRY(write_bias(&bias, work, planned, args->last_key_repeat, err));
     for (int64_t sample = 0; sample < args->samples && !own; sample += planned->samples)
         for (int64_t head = 0; head < args->heads && !own; head += planned->heads)
             WD_TRY(run_piece(&own, a, work, args, shape, bias, sample, head, err));
-    return own ? wd_cuda_kernels_launch(work, WD_OP_ATTENTION_BACKWARD, args, err) : WD_OK;
+    return own ? wd__cuda_kernels_launch(work, WD_OP_ATTENTION_BACKWARD, args, err) : WD_OK;
 }

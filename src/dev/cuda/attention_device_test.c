@@ -193,8 +193,8 @@ static wd_attention_backward_args backward_of(const form *f, const arrays *a, in
 /* By our own kernel, whatever the library can do. */
 static wd_status launch_own(rig *r, wd_op op, const void *args, wd_err *err)
 {
-    wd_cuda_device *d = wd_cuda_of(r->device);
-    const size_t bytes = wd_cuda_kernels_workspace(op, args);
+    wd_cuda_device *d = wd__cuda_of(r->device);
+    const size_t bytes = wd__cuda_kernels_workspace(op, args);
     void *space = bytes ? block(r, bytes) : NULL;
     const wd_cuda_work work = {.gpu = &d->gpu,
                                .stream = ((wd_cuda_queue *)r->queue)->stream,
@@ -202,7 +202,7 @@ static wd_status launch_own(rig *r, wd_op op, const void *args, wd_err *err)
                                .workspace_bytes = bytes,
                                .device = r->device};
     wd_status status = WD_OK;
-    if (wd_cuda_enter(d)) status = wd_cuda_kernels_launch(&work, op, args, err);
+    if (wd__cuda_enter(d)) status = wd__cuda_kernels_launch(&work, op, args, err);
     wd_queue_wait(r->queue);
     wd_device_free(r->device, space);
     return status == WD_OK ? wd_device_fault(r->device, err) : status;
@@ -254,9 +254,9 @@ static bool compare(rig *r, const result *x)
         const int64_t at = i / x->groups * x->stride + i % x->groups * x->width;
         double scale = 0;
         for (int64_t c = at; c < at + x->width; c++)
-            scale = fmax(scale, fabs(wd_load(expected, x->type, c)));
+            scale = fmax(scale, fabs(wd__load(expected, x->type, c)));
         for (int64_t c = at; c < at + x->width; c++) {
-            const double g = wd_load(got, x->type, c), e = wd_load(expected, x->type, c);
+            const double g = wd__load(got, x->type, c), e = wd__load(expected, x->type, c);
             const double allowed =
                 x->relative * scale + x->absolute + step * fmax(fabs(g), fabs(e));
             const double error = fabs(g - e) / allowed;
@@ -271,7 +271,7 @@ static bool compare(rig *r, const result *x)
     if (wrong)
         printf("; first element %lld (row %lld, column %lld): %.9g, expected %.9g",
                (long long)first, (long long)(first / x->stride), (long long)(first % x->stride),
-               wd_load(got, x->type, first), wd_load(expected, x->type, first));
+               wd__load(got, x->type, first), wd__load(expected, x->type, first));
     printf("\n");
     fflush(stdout);
     free(got);
@@ -370,14 +370,14 @@ static bool check_form(rig *r, const form *f)
 {
     wd_err err = {0};
     arrays a = make_arrays(r, f);
-    wd_cuda_attention *attention = wd_cuda_of(r->device)->attention;
-    const size_t pair = wd_attention_scores_bytes(1, f->q_tokens, f->kv_tokens);
+    wd_cuda_attention *attention = wd__cuda_of(r->device)->attention;
+    const size_t pair = wd__attention_scores_bytes(1, f->q_tokens, f->kv_tokens);
     printf("attention: %lld x %lld heads of %lld, %lld x %lld, last key stands for %lld%s%s\n",
            (long long)f->samples, (long long)f->heads, (long long)f->head_dim,
            (long long)f->q_tokens, (long long)f->kv_tokens, (long long)(f->repeat ? f->repeat : 1),
            f->fused ? ", q, k and v in one array" : "", f->piece_most ? ", in pieces" : "");
-    wd_cuda_attention_cut(attention, f->piece_most ? (size_t)f->piece_most * pair
-                                                   : (size_t)WD_ATTENTION_PIECE_BYTES);
+    wd__cuda_attention_cut(attention, f->piece_most ? (size_t)f->piece_most * pair
+                                                    : (size_t)WD_ATTENTION_PIECE_BYTES);
     bool good = check_forward(r, f, &a, &err);
     if (err.status == WD_OK) good &= check_backward(r, f, &a, &err);
     if (err.status == WD_OK && f->samples > 1) good &= check_alone(r, f, &a, &err);

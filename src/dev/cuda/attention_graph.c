@@ -18,18 +18,18 @@ typedef struct drawing {
 static wd_cudnn_descriptor between(drawing *d, wd_cudnn_data type, int64_t rows, int64_t columns)
 {
     const int64_t dim[] = {d->key->samples, d->key->heads, rows, columns};
-    wd_cudnn_shape shape = wd_cudnn_dense(type, 4, dim);
-    return wd_cudnn_tensor(d->graph, WD_CUDNN_VIRTUAL, 0, &shape);
+    wd_cudnn_shape shape = wd__cudnn_dense(type, 4, dim);
+    return wd__cudnn_tensor(d->graph, WD_CUDNN_VIRTUAL, 0, &shape);
 }
 
 /* The same seen with its last two dimensions exchanged: [B, H, columns, rows]. */
 static wd_cudnn_descriptor turned(drawing *d, wd_cudnn_data type, int64_t rows, int64_t columns)
 {
     const int64_t dim[] = {d->key->samples, d->key->heads, rows, columns};
-    wd_cudnn_shape shape = wd_cudnn_dense(type, 4, dim);
+    wd_cudnn_shape shape = wd__cudnn_dense(type, 4, dim);
     shape.dim[2] = columns, shape.dim[3] = rows;
     shape.stride[2] = 1, shape.stride[3] = columns;
-    return wd_cudnn_tensor(d->graph, WD_CUDNN_VIRTUAL, 0, &shape);
+    return wd__cudnn_tensor(d->graph, WD_CUDNN_VIRTUAL, 0, &shape);
 }
 
 /* A tensor in rows of tokens, seen as [B, H, tokens, K]; `turn`: as [B, H, K, tokens]. */
@@ -50,29 +50,29 @@ static wd_cudnn_shape token_shape(const drawing *d, int64_t tokens, int64_t stri
 static wd_cudnn_descriptor queries(drawing *d, int64_t id, int64_t stride)
 {
     wd_cudnn_shape shape = token_shape(d, d->key->q_tokens, stride, d->key->samples, false);
-    return wd_cudnn_tensor(d->graph, WD_CUDNN_REAL, id, &shape);
+    return wd__cudnn_tensor(d->graph, WD_CUDNN_REAL, id, &shape);
 }
 
 static wd_cudnn_descriptor keys(drawing *d, int64_t id, bool turn)
 {
     const wd_attention_key *k = d->key;
     wd_cudnn_shape shape = token_shape(d, k->kv_tokens, k->kv_stride, k->kv_samples, turn);
-    return wd_cudnn_tensor(d->graph, WD_CUDNN_REAL, id, &shape);
+    return wd__cudnn_tensor(d->graph, WD_CUDNN_REAL, id, &shape);
 }
 
 /* [B, H, S, 1] fp32 in memory. */
 static wd_cudnn_descriptor per_query(drawing *d, int64_t id)
 {
     const int64_t dim[] = {d->key->samples, d->key->heads, d->key->q_tokens, 1};
-    wd_cudnn_shape shape = wd_cudnn_dense(WD_CUDNN_DATA_FLOAT, 4, dim);
-    return wd_cudnn_tensor(d->graph, WD_CUDNN_REAL, id, &shape);
+    wd_cudnn_shape shape = wd__cudnn_dense(WD_CUDNN_DATA_FLOAT, 4, dim);
+    return wd__cudnn_tensor(d->graph, WD_CUDNN_REAL, id, &shape);
 }
 
 static wd_cudnn_descriptor number(drawing *d, int64_t id)
 {
     static const int64_t dim[] = {1, 1, 1, 1};
-    wd_cudnn_shape shape = wd_cudnn_dense(WD_CUDNN_DATA_FLOAT, 4, dim);
-    return wd_cudnn_tensor(d->graph, WD_CUDNN_VALUE, id, &shape);
+    wd_cudnn_shape shape = wd__cudnn_dense(WD_CUDNN_DATA_FLOAT, 4, dim);
+    return wd__cudnn_tensor(d->graph, WD_CUDNN_VALUE, id, &shape);
 }
 
 /* A new tensor in between = mode(x, b). */
@@ -80,7 +80,7 @@ static wd_cudnn_descriptor apply(drawing *d, int mode, wd_cudnn_descriptor x, wd
                                  int64_t columns)
 {
     wd_cudnn_descriptor y = between(d, WD_CUDNN_DATA_FLOAT, d->key->q_tokens, columns);
-    wd_cudnn_pointwise(d->graph, mode, y, x, b);
+    wd__cudnn_pointwise(d->graph, mode, y, x, b);
     return y;
 }
 
@@ -90,14 +90,14 @@ static wd_cudnn_descriptor scores(drawing *d, wd_cudnn_descriptor q, wd_cudnn_de
     const wd_attention_key *key = d->key;
     int64_t keys_count = key->kv_tokens;
     wd_cudnn_descriptor s = between(d, WD_CUDNN_DATA_FLOAT, key->q_tokens, keys_count);
-    wd_cudnn_matmul(d->graph, s, q, k);
+    wd__cudnn_matmul(d->graph, s, q, k);
     s = apply(d, WD_CUDNN_POINTWISE_MUL, s, d->scale, keys_count);
     if (key->bias == WD_ATTENTION_NO_BIAS) return s;
     const int64_t heads = key->bias == WD_ATTENTION_FULL_BIAS ? key->heads : 1;
     const int64_t rows = key->bias == WD_ATTENTION_ROW_BIAS ? 1 : key->q_tokens;
     const int64_t dim[] = {1, heads, rows, keys_count};
-    wd_cudnn_shape shape = wd_cudnn_dense(WD_CUDNN_DATA_FLOAT, 4, dim);
-    wd_cudnn_descriptor bias = wd_cudnn_tensor(d->graph, WD_CUDNN_REAL, WD_ATTENTION_BIAS, &shape);
+    wd_cudnn_shape shape = wd__cudnn_dense(WD_CUDNN_DATA_FLOAT, 4, dim);
+    wd_cudnn_descriptor bias = wd__cudnn_tensor(d->graph, WD_CUDNN_REAL, WD_ATTENTION_BIAS, &shape);
     return apply(d, WD_CUDNN_POINTWISE_ADD, s, bias, keys_count);
 }
 
@@ -111,19 +111,19 @@ static void draw_forward(drawing *d)
     wd_cudnn_descriptor o = queries(d, WD_ATTENTION_O, key->o_stride);
     wd_cudnn_descriptor s = scores(d, q, k);
     wd_cudnn_descriptor most = between(d, WD_CUDNN_DATA_FLOAT, key->q_tokens, 1);
-    wd_cudnn_reduce(g, WD_CUDNN_REDUCE_TENSOR_MAX, most, s);
+    wd__cudnn_reduce(g, WD_CUDNN_REDUCE_TENSOR_MAX, most, s);
     s = apply(d, WD_CUDNN_POINTWISE_SUB, s, most, key->kv_tokens);
     s = apply(d, WD_CUDNN_POINTWISE_EXP, s, NULL, key->kv_tokens);
     wd_cudnn_descriptor sum = between(d, WD_CUDNN_DATA_FLOAT, key->q_tokens, 1);
-    wd_cudnn_reduce(g, WD_CUDNN_REDUCE_TENSOR_ADD, sum, s);
+    wd__cudnn_reduce(g, WD_CUDNN_REDUCE_TENSOR_ADD, sum, s);
     /* cuDNN recognises the graph only with its statistics, wanted or not */
     wd_cudnn_descriptor log = apply(d, WD_CUDNN_POINTWISE_LOG, sum, NULL, 1);
     wd_cudnn_descriptor lse = key->statistics ? per_query(d, WD_ATTENTION_LSE)
                                               : between(d, WD_CUDNN_DATA_FLOAT, key->q_tokens, 1);
-    wd_cudnn_pointwise(g, WD_CUDNN_POINTWISE_ADD, lse, most, log);
+    wd__cudnn_pointwise(g, WD_CUDNN_POINTWISE_ADD, lse, most, log);
     wd_cudnn_descriptor p = between(d, WD_CUDNN_DATA_BFLOAT16, key->q_tokens, key->kv_tokens);
-    wd_cudnn_pointwise(g, WD_CUDNN_POINTWISE_DIV, p, s, sum);
-    wd_cudnn_matmul(g, o, p, v);
+    wd__cudnn_pointwise(g, WD_CUDNN_POINTWISE_DIV, p, s, sum);
+    wd__cudnn_matmul(g, o, p, v);
 }
 
 /* dot = sum over K of do o: [B, H, S, 1], in memory. */
@@ -132,9 +132,9 @@ static wd_cudnn_descriptor dot_of(drawing *d, wd_cudnn_descriptor d_o, wd_cudnn_
     const wd_attention_key *key = d->key;
     wd_cudnn_descriptor product = apply(d, WD_CUDNN_POINTWISE_MUL, d_o, o, key->head_dim);
     wd_cudnn_descriptor sum = between(d, WD_CUDNN_DATA_FLOAT, key->q_tokens, 1);
-    wd_cudnn_reduce(d->graph, WD_CUDNN_REDUCE_TENSOR_ADD, sum, product);
+    wd__cudnn_reduce(d->graph, WD_CUDNN_REDUCE_TENSOR_ADD, sum, product);
     wd_cudnn_descriptor dot = per_query(d, WD_ATTENTION_DOT);
-    wd_cudnn_pointwise(d->graph, WD_CUDNN_POINTWISE_MUL, dot, sum, number(d, WD_ATTENTION_ONE));
+    wd__cudnn_pointwise(d->graph, WD_CUDNN_POINTWISE_MUL, dot, sum, number(d, WD_ATTENTION_ONE));
     return dot;
 }
 
@@ -154,22 +154,22 @@ static void draw_backward(drawing *d)
     s = apply(d, WD_CUDNN_POINTWISE_SUB, s, lse, columns);
     wd_cudnn_descriptor p = apply(d, WD_CUDNN_POINTWISE_EXP, s, NULL, columns);
     wd_cudnn_descriptor p_turned = turned(d, WD_CUDNN_DATA_BFLOAT16, rows, columns);
-    wd_cudnn_reshape(g, p_turned, p);
-    wd_cudnn_matmul(g, keys(d, WD_ATTENTION_DV, false), p_turned, d_o);
+    wd__cudnn_reshape(g, p_turned, p);
+    wd__cudnn_matmul(g, keys(d, WD_ATTENTION_DV, false), p_turned, d_o);
     wd_cudnn_descriptor ds = between(d, WD_CUDNN_DATA_FLOAT, rows, columns);
-    wd_cudnn_matmul(g, ds, d_o, v);
+    wd__cudnn_matmul(g, ds, d_o, v);
     ds = apply(d, WD_CUDNN_POINTWISE_SUB, ds, dot, columns);
     ds = apply(d, WD_CUDNN_POINTWISE_MUL, ds, p, columns);
     wd_cudnn_descriptor scaled = between(d, WD_CUDNN_DATA_FLOAT, rows, columns);
-    wd_cudnn_pointwise(g, WD_CUDNN_POINTWISE_MUL, scaled, ds, d->scale);
+    wd__cudnn_pointwise(g, WD_CUDNN_POINTWISE_MUL, scaled, ds, d->scale);
     wd_cudnn_descriptor ds_turned = turned(d, WD_CUDNN_DATA_BFLOAT16, rows, columns);
-    wd_cudnn_reshape(g, ds_turned, scaled);
-    wd_cudnn_matmul(g, keys(d, WD_ATTENTION_DK, false), ds_turned, q);
+    wd__cudnn_reshape(g, ds_turned, scaled);
+    wd__cudnn_matmul(g, keys(d, WD_ATTENTION_DK, false), ds_turned, q);
     wd_cudnn_shape k_rows = token_shape(d, columns, key->kv_stride, key->kv_samples, false);
     k_rows.type = WD_CUDNN_DATA_FLOAT;
-    wd_cudnn_descriptor k_turned = wd_cudnn_tensor(g, WD_CUDNN_VIRTUAL, 0, &k_rows);
-    wd_cudnn_reshape(g, k_turned, k);
-    wd_cudnn_matmul(g, queries(d, WD_ATTENTION_DQ, key->q_stride), scaled, k_turned);
+    wd_cudnn_descriptor k_turned = wd__cudnn_tensor(g, WD_CUDNN_VIRTUAL, 0, &k_rows);
+    wd__cudnn_reshape(g, k_turned, k);
+    wd__cudnn_matmul(g, queries(d, WD_ATTENTION_DQ, key->q_stride), scaled, k_turned);
 }
 
 /* ---- what a shape is ---- */
@@ -195,7 +195,7 @@ static bool take_other_form(void *of)
 {
     wd_attention_key *key = of;
     if (key->bias != WD_ATTENTION_ROW_BIAS ||
-        !wd_attention_rows_bytes(2, key->q_tokens, key->kv_tokens))
+        !wd__attention_rows_bytes(2, key->q_tokens, key->kv_tokens))
         return false;
     key->bias = WD_ATTENTION_ROWS_BIAS;
     return true;
@@ -210,7 +210,7 @@ static int64_t workspace_max(const void *of)
 {
     const wd_attention_key *key = of;
     const int64_t pairs = key->backward ? key->samples * key->heads : 0;
-    return (int64_t)wd_attention_scores_bytes(pairs, key->q_tokens, key->kv_tokens) +
+    return (int64_t)wd__attention_scores_bytes(pairs, key->q_tokens, key->kv_tokens) +
            WD_ATTENTION_PLAN_BYTES;
 }
 

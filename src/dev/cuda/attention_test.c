@@ -18,13 +18,13 @@ static wd_cuda_attention *open_attention(void)
 {
     wd_cuda_attention *a;
     wd_err err;
-    wd_test_ok(wd_cuda_attention_open(&a, wd_standin_gpu(), &err), &err);
+    wd_test_ok(wd__cuda_attention_open(&a, wd_standin_gpu(), &err), &err);
     return a;
 }
 
 static void close_attention(wd_cuda_attention *a)
 {
-    wd_cuda_attention_close(a);
+    wd__cuda_attention_close(a);
     assert_int_equal(wd_the_standin_asked.descriptors, 0);
 }
 
@@ -47,7 +47,7 @@ static void *filled(int64_t count, wd_dtype type, uint64_t seed)
 {
     void *data = aligned_alloc(64, ((size_t)count * wd_dtype_bytes(type) + 63) / 64 * 64);
     assert_non_null(data);
-    for (int64_t i = 0; i < count; i++) wd_store(data, type, i, normal_value((uint64_t)i + seed));
+    for (int64_t i = 0; i < count; i++) wd__store(data, type, i, normal_value((uint64_t)i + seed));
     return data;
 }
 
@@ -128,9 +128,9 @@ static wd_cuda_work work_of(size_t bytes)
 
 static wd_status launch(wd_cuda_attention *a, const wd_attention_args *args, wd_err *err)
 {
-    assert_true(wd_cuda_attention_can(a, args));
-    wd_cuda_work work = work_of(wd_cuda_attention_workspace(a, args));
-    wd_status status = wd_cuda_attention_launch(a, &work, args, err);
+    assert_true(wd__cuda_attention_can(a, args));
+    wd_cuda_work work = work_of(wd__cuda_attention_workspace(a, args));
+    wd_status status = wd__cuda_attention_launch(a, &work, args, err);
     free(work.workspace);
     return status;
 }
@@ -138,9 +138,9 @@ static wd_status launch(wd_cuda_attention *a, const wd_attention_args *args, wd_
 static wd_status launch_backward(wd_cuda_attention *a, const wd_attention_backward_args *args,
                                  wd_err *err)
 {
-    assert_true(wd_cuda_attention_backward_can(a, args));
-    wd_cuda_work work = work_of(wd_cuda_attention_backward_workspace(a, args));
-    wd_status status = wd_cuda_attention_backward_launch(a, &work, args, err);
+    assert_true(wd__cuda_attention_backward_can(a, args));
+    wd_cuda_work work = work_of(wd__cuda_attention_backward_workspace(a, args));
+    wd_status status = wd__cuda_attention_backward_launch(a, &work, args, err);
     free(work.workspace);
     return status;
 }
@@ -207,14 +207,14 @@ static void pieces_of_the_backward_pass(void **state)
                                        {2, 8, 2, 8},   {8, 4, 4, 4},   {3, 17, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         args.samples = cases[i][0], args.heads = cases[i][1];
-        wd_attention_piece piece = wd_attention_piece_of(&args, WD_ATTENTION_PIECE_BYTES);
+        wd_attention_piece piece = wd__attention_piece_of(&args, WD_ATTENTION_PIECE_BYTES);
         assert_int_equal(piece.samples, cases[i][2]);
         assert_int_equal(piece.heads, cases[i][3]);
     }
     /* small pieces of many heads: our own kernel needs more than cuDNN */
     args.samples = 1, args.heads = 4099;
-    assert_int_equal(wd_attention_backward_workspace(&args, WD_ATTENTION_PIECE_BYTES),
-                     wd_cuda_kernels_workspace(WD_OP_ATTENTION_BACKWARD, &args));
+    assert_int_equal(wd__attention_backward_workspace(&args, WD_ATTENTION_PIECE_BYTES),
+                     wd__cuda_kernels_workspace(WD_OP_ATTENTION_BACKWARD, &args));
     wd_cuda_attention *a = open_attention();
     int64_t before = wd_the_standin_asked.runs;
     check(a, (form){1000, 0, 48, 64, 2, 1, 0, false, false, 0});
@@ -231,11 +231,11 @@ static void plans_are_made_once(void **state)
     (void)state;
     wd_cuda_attention *a = open_attention();
     for (int step = 0; step < 3; step++) {
-        int64_t plans = wd_the_standin_asked.plans, allocs = wd_alloc_count();
+        int64_t plans = wd_the_standin_asked.plans, allocs = wd__alloc_count();
         check(a, (form){2, 0, 1, 64, 5, 7, 0, false, false, 0});
         check(a, (form){3, 0, 1, 64, 5, 7, 0, false, false, 0});
         assert_int_equal(wd_the_standin_asked.plans - plans, step ? 0 : 4); /* of both passes */
-        if (step) assert_int_equal(wd_alloc_count(), allocs);
+        if (step) assert_int_equal(wd__alloc_count(), allocs);
     }
     close_attention(a);
 }
@@ -258,28 +258,28 @@ static void what_goes_the_plain_way(void **state)
     wd_cuda_attention *a = open_attention();
     world_of w = make((form){1, 0, 2, 64, 6, 6, 0, true, false, 0});
     wd_attention_args no = w.forward;
-    assert_true(wd_cuda_attention_can(a, &no));
+    assert_true(wd__cuda_attention_can(a, &no));
     no.type = WD_F32;
-    assert_false(wd_cuda_attention_can(a, &no));
+    assert_false(wd__cuda_attention_can(a, &no));
     no = w.forward;
     no.head_dim = 96;
-    assert_false(wd_cuda_attention_can(a, &no));
+    assert_false(wd__cuda_attention_can(a, &no));
     no = w.forward;
     no.q_stride += 4;
-    assert_false(wd_cuda_attention_can(a, &no));
+    assert_false(wd__cuda_attention_can(a, &no));
     no = w.forward;
     no.mask = w.buffer[BIAS];
-    assert_false(wd_cuda_attention_can(a, &no));
+    assert_false(wd__cuda_attention_can(a, &no));
     no = w.forward;
     no.last_key_repeat = 2; /* beside a bias */
-    assert_false(wd_cuda_attention_can(a, &no));
+    assert_false(wd__cuda_attention_can(a, &no));
     no = w.forward;
     no.k = (const char *)no.k + 2;
-    assert_false(wd_cuda_attention_can(a, &no));
+    assert_false(wd__cuda_attention_can(a, &no));
     wd_attention_backward_args back = w.backward;
-    assert_true(wd_cuda_attention_backward_can(a, &back));
+    assert_true(wd__cuda_attention_backward_can(a, &back));
     back.q_tokens = back.kv_tokens = 1;
-    assert_false(wd_cuda_attention_backward_can(a, &back));
+    assert_false(wd__cuda_attention_backward_can(a, &back));
     release(&w);
     close_attention(a);
 }
@@ -299,7 +299,7 @@ static void keep_warning(void *context, wd_log_level level, const char *message)
 static void described(wd_cuda_attention *a, int64_t i, const char *text)
 {
     char found[512] = "";
-    const bool there = wd_cuda_attention_describe(a, i, found, sizeof found);
+    const bool there = wd__cuda_attention_describe(a, i, found, sizeof found);
     if (there != (text != NULL) || (text && strncmp(found, text, strlen(text))))
         fail_msg("shape %lld is \"%s\"", (long long)i, found);
 }
@@ -325,7 +325,7 @@ static void row_bias_once_per_query(void **state)
     described(a, 3, NULL);
     described(a, -1, NULL);
     char text[512];
-    assert_true(wd_cuda_attention_describe(a, 1, text, sizeof text));
+    assert_true(wd__cuda_attention_describe(a, 1, text, sizeof text));
     assert_non_null(strstr(
         text, ", as attention backward, 2 x 3 heads of 64, 20 x 33, row bias once per query"));
     wd_log_to(NULL, NULL, WD_LOG_ERROR);
@@ -375,8 +375,8 @@ static void preparing_warns(void **state)
     wd_log_to(keep_warning, NULL, WD_LOG_WARNING);
     warnings = 0;
     wd_the_standin_faults.cudnn_plan_status = WD_CUDNN_STATUS_NOT_SUPPORTED;
-    wd_test_ok(wd_cuda_attention_prepare(a, &w.forward, &err), &err);
-    wd_test_ok(wd_cuda_attention_backward_prepare(a, &w.backward, &err), &err);
+    wd_test_ok(wd__cuda_attention_prepare(a, &w.forward, &err), &err);
+    wd_test_ok(wd__cuda_attention_backward_prepare(a, &w.backward, &err), &err);
     assert_int_equal(warnings, 2);
     wd_test_ok(launch(a, &w.forward, &err), &err);
     wd_test_ok(launch_backward(a, &w.backward, &err), &err);
@@ -470,11 +470,11 @@ static void old_versions_are_refused(void **state)
     const wd_cuda_gpu *gpu = wd_standin_gpu();
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
         wd_the_standin_faults.cudnn_version = versions[i].number;
-        wd_test_refused(wd_cuda_attention_open(&a, gpu, &err), &err, WD_UNSUPPORTED,
+        wd_test_refused(wd__cuda_attention_open(&a, gpu, &err), &err, WD_UNSUPPORTED,
                         versions[i].said);
     }
     wd_the_standin_faults.cudnn_version = 91800;
-    wd_test_ok(wd_cuda_attention_open(&a, gpu, &err), &err);
+    wd_test_ok(wd__cuda_attention_open(&a, gpu, &err), &err);
     wd_the_standin_faults.cudnn_version = 0;
     close_attention(a);
 }
@@ -488,11 +488,11 @@ static void without_memory(void **state)
     for (int64_t n = 1;; n++) {
         wd_cuda_attention *a;
         const wd_cuda_gpu *gpu = wd_standin_gpu();
-        wd_alloc_fail_at(n);
-        wd_status status = wd_cuda_attention_open(&a, gpu, &err);
+        wd__alloc_fail_at(n);
+        wd_status status = wd__cuda_attention_open(&a, gpu, &err);
         if (status == WD_OK) status = launch(a, &w.forward, &err);
-        wd_alloc_fail_at(0);
-        wd_cuda_attention_close(a);
+        wd__alloc_fail_at(0);
+        wd__cuda_attention_close(a);
         assert_int_equal(wd_the_standin_asked.descriptors, 0);
         if (status == WD_OK) break;
         assert_int_equal(status, WD_OUT_OF_MEMORY);
@@ -505,7 +505,7 @@ static void version_is_named(void **state)
     (void)state;
     char text[64] = "";
     wd_cuda_attention *a = open_attention();
-    wd_cuda_attention_version(a, text, sizeof text);
+    wd__cuda_attention_version(a, text, sizeof text);
     assert_string_equal(text, "cuDNN 9.19.0");
     close_attention(a);
 }

@@ -28,15 +28,15 @@ enum {
     WD_ATTENTION_TOKENS_MAX = 1 << 20
 };
 
-static inline bool wd_attention_is_aligned(const void *address)
+static inline bool wd__attention_is_aligned(const void *address)
 {
     return (uintptr_t)address % 16 == 0;
 }
 
 /* Strides of whole 16 bytes; head dimensions of 64 or 128. */
-static inline bool wd_attention_shape_fits(wd_dtype type, int64_t head_dim, int64_t q_tokens,
-                                           int64_t kv_tokens, int64_t q_stride, int64_t kv_stride,
-                                           int64_t o_stride)
+static inline bool wd__attention_shape_fits(wd_dtype type, int64_t head_dim, int64_t q_tokens,
+                                            int64_t kv_tokens, int64_t q_stride, int64_t kv_stride,
+                                            int64_t o_stride)
 {
     return type == WD_BF16 && (head_dim == 64 || head_dim == 128) && q_tokens > 0 &&
            kv_tokens > 0 && q_tokens <= WD_ATTENTION_TOKENS_MAX &&
@@ -44,52 +44,52 @@ static inline bool wd_attention_shape_fits(wd_dtype type, int64_t head_dim, int6
            o_stride % 8 == 0;
 }
 
-static inline bool wd_attention_is_fused(const wd_attention_args *a)
+static inline bool wd__attention_is_fused(const wd_attention_args *a)
 {
-    return wd_attention_shape_fits(a->type, a->head_dim, a->q_tokens, a->kv_tokens, a->q_stride,
-                                   a->kv_stride, a->o_stride) &&
+    return wd__attention_shape_fits(a->type, a->head_dim, a->q_tokens, a->kv_tokens, a->q_stride,
+                                    a->kv_stride, a->o_stride) &&
            a->samples > 0 && a->heads > 0 && !a->mask && !(a->bias && a->last_key_repeat > 1) &&
-           wd_attention_is_aligned(a->q) && wd_attention_is_aligned(a->k) &&
-           wd_attention_is_aligned(a->v) && wd_attention_is_aligned(a->o) &&
-           wd_attention_is_aligned(a->bias);
+           wd__attention_is_aligned(a->q) && wd__attention_is_aligned(a->k) &&
+           wd__attention_is_aligned(a->v) && wd__attention_is_aligned(a->o) &&
+           wd__attention_is_aligned(a->bias);
 }
 
 /* cuDNN has no backward pass of one query and one key. */
-static inline bool wd_attention_backward_is_fused(const wd_attention_backward_args *a)
+static inline bool wd__attention_backward_is_fused(const wd_attention_backward_args *a)
 {
-    return wd_attention_shape_fits(a->type, a->head_dim, a->q_tokens, a->kv_tokens, a->q_stride,
-                                   a->kv_stride, a->o_stride) &&
+    return wd__attention_shape_fits(a->type, a->head_dim, a->q_tokens, a->kv_tokens, a->q_stride,
+                                    a->kv_stride, a->o_stride) &&
            a->samples > 0 && a->heads > 0 && (a->q_tokens > 1 || a->kv_tokens > 1) &&
-           wd_attention_is_aligned(a->q) && wd_attention_is_aligned(a->k) &&
-           wd_attention_is_aligned(a->v) && wd_attention_is_aligned(a->o) &&
-           wd_attention_is_aligned(a->d_o) && wd_attention_is_aligned(a->dq) &&
-           wd_attention_is_aligned(a->dk) && wd_attention_is_aligned(a->dv);
+           wd__attention_is_aligned(a->q) && wd__attention_is_aligned(a->k) &&
+           wd__attention_is_aligned(a->v) && wd__attention_is_aligned(a->o) &&
+           wd__attention_is_aligned(a->d_o) && wd__attention_is_aligned(a->dq) &&
+           wd__attention_is_aligned(a->dk) && wd__attention_is_aligned(a->dv);
 }
 
 /* The row bias. */
-static inline size_t wd_attention_row_bytes(int64_t last_key_repeat, int64_t kv_tokens)
+static inline size_t wd__attention_row_bytes(int64_t last_key_repeat, int64_t kv_tokens)
 {
     return last_key_repeat > 1 ? wd_round_up((size_t)kv_tokens * sizeof(float), 256) : 0;
 }
 
 /* The same once per query; 0: this form is not used. */
-static inline size_t wd_attention_rows_bytes(int64_t last_key_repeat, int64_t q_tokens,
-                                             int64_t kv_tokens)
+static inline size_t wd__attention_rows_bytes(int64_t last_key_repeat, int64_t q_tokens,
+                                              int64_t kv_tokens)
 {
     const size_t bytes = wd_round_up((size_t)(q_tokens * kv_tokens) * sizeof(float), 256);
     return last_key_repeat > 1 && bytes <= WD_ATTENTION_ROWS_BYTES ? bytes : 0;
 }
 
 /* Both, one after the other. */
-static inline size_t wd_attention_bias_bytes(int64_t last_key_repeat, int64_t q_tokens,
-                                             int64_t kv_tokens)
+static inline size_t wd__attention_bias_bytes(int64_t last_key_repeat, int64_t q_tokens,
+                                              int64_t kv_tokens)
 {
-    return wd_attention_row_bytes(last_key_repeat, kv_tokens) +
-           wd_attention_rows_bytes(last_key_repeat, q_tokens, kv_tokens);
+    return wd__attention_row_bytes(last_key_repeat, kv_tokens) +
+           wd__attention_rows_bytes(last_key_repeat, q_tokens, kv_tokens);
 }
 
 /* What a plan of the backward pass may take for `pairs` (sample, head) pairs. */
-static inline size_t wd_attention_scores_bytes(int64_t pairs, int64_t q_tokens, int64_t kv_tokens)
+static inline size_t wd__attention_scores_bytes(int64_t pairs, int64_t q_tokens, int64_t kv_tokens)
 {
     return (size_t)pairs * wd_round_up((size_t)q_tokens, 64) * wd_round_up((size_t)kv_tokens, 128) *
            2;
@@ -102,10 +102,10 @@ typedef struct wd_attention_piece {
 } wd_attention_piece;
 
 /* `piece_bytes`: of the scores of a launch, WD_ATTENTION_PIECE_BYTES but for tests. */
-static inline wd_attention_piece wd_attention_piece_of(const wd_attention_backward_args *a,
-                                                       size_t piece_bytes)
+static inline wd_attention_piece wd__attention_piece_of(const wd_attention_backward_args *a,
+                                                        size_t piece_bytes)
 {
-    size_t pair = wd_attention_scores_bytes(1, a->q_tokens, a->kv_tokens);
+    size_t pair = wd__attention_scores_bytes(1, a->q_tokens, a->kv_tokens);
     int64_t fit = (int64_t)(piece_bytes / pair);
     wd_attention_piece piece = {a->samples, a->heads};
     while (piece.samples > 1 && (a->samples % piece.samples || piece.samples * a->heads > fit))
@@ -116,29 +116,29 @@ static inline wd_attention_piece wd_attention_piece_of(const wd_attention_backwa
 }
 
 /* The scratch array of sums of do o. */
-static inline size_t wd_attention_dot_bytes(wd_attention_piece piece, int64_t q_tokens)
+static inline size_t wd__attention_dot_bytes(wd_attention_piece piece, int64_t q_tokens)
 {
     return wd_round_up((size_t)(piece.samples * piece.heads * q_tokens) * sizeof(float), 256);
 }
 
 /* Bytes of workspace: the bias, then the plan's. Our own kernel takes none. */
-static inline size_t wd_attention_workspace(const wd_attention_args *a)
+static inline size_t wd__attention_workspace(const wd_attention_args *a)
 {
-    return wd_attention_bias_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
+    return wd__attention_bias_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
            WD_ATTENTION_PLAN_BYTES;
 }
 
 /* The bias, the sums of do o, then the plan's; or that of our own kernel, which is more where a
  * piece is small. */
-static inline size_t wd_attention_backward_workspace(const wd_attention_backward_args *a,
-                                                     size_t piece_bytes)
+static inline size_t wd__attention_backward_workspace(const wd_attention_backward_args *a,
+                                                      size_t piece_bytes)
 {
-    const wd_attention_piece piece = wd_attention_piece_of(a, piece_bytes);
+    const wd_attention_piece piece = wd__attention_piece_of(a, piece_bytes);
     const size_t fused =
-        wd_attention_bias_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
-        wd_attention_dot_bytes(piece, a->q_tokens) + WD_ATTENTION_PLAN_BYTES +
-        wd_attention_scores_bytes(piece.samples * piece.heads, a->q_tokens, a->kv_tokens);
-    const size_t own = wd_cuda_kernels_workspace(WD_OP_ATTENTION_BACKWARD, a);
+        wd__attention_bias_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
+        wd__attention_dot_bytes(piece, a->q_tokens) + WD_ATTENTION_PLAN_BYTES +
+        wd__attention_scores_bytes(piece.samples * piece.heads, a->q_tokens, a->kv_tokens);
+    const size_t own = wd__cuda_kernels_workspace(WD_OP_ATTENTION_BACKWARD, a);
     return fused > own ? fused : own;
 }
 

@@ -39,20 +39,20 @@ static void draw(wd_cudnn_graph *g, const void *of)
     wd_cudnn_shape x_shape = channels_last(key, type, key->pictures, key->ci, key->in);
     wd_cudnn_shape w_shape = channels_last(key, type, key->co, key->ci, key->taps);
     wd_cudnn_shape y_shape = channels_last(key, type, key->pictures, key->co, key->out);
-    wd_cudnn_descriptor x = wd_cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_X, &x_shape);
-    wd_cudnn_descriptor w = wd_cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_W, &w_shape);
-    wd_cudnn_descriptor y = wd_cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_Y, &y_shape);
+    wd_cudnn_descriptor x = wd__cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_X, &x_shape);
+    wd_cudnn_descriptor w = wd__cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_W, &w_shape);
+    wd_cudnn_descriptor y = wd__cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_Y, &y_shape);
     if (!key->bias) {
-        wd_cudnn_convolution(g, y, x, w, &window);
+        wd__cudnn_convolution(g, y, x, w, &window);
         return;
     }
     static const int64_t one[3] = {1, 1, 1};
     wd_cudnn_shape bias_shape = channels_last(key, type_of(key->bias_type), 1, key->co, one);
     y_shape.type = WD_CUDNN_DATA_FLOAT;
-    wd_cudnn_descriptor sum = wd_cudnn_tensor(g, WD_CUDNN_VIRTUAL, 0, &y_shape);
-    wd_cudnn_descriptor bias = wd_cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_BIAS, &bias_shape);
-    wd_cudnn_convolution(g, sum, x, w, &window);
-    wd_cudnn_pointwise(g, WD_CUDNN_POINTWISE_ADD, y, sum, bias);
+    wd_cudnn_descriptor sum = wd__cudnn_tensor(g, WD_CUDNN_VIRTUAL, 0, &y_shape);
+    wd_cudnn_descriptor bias = wd__cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_BIAS, &bias_shape);
+    wd__cudnn_convolution(g, sum, x, w, &window);
+    wd__cudnn_pointwise(g, WD_CUDNN_POINTWISE_ADD, y, sum, bias);
 }
 
 static void take_one(void *of)
@@ -75,7 +75,7 @@ static unsigned notes_refused(const void *of)
 
 static int64_t workspace_max(const void *key)
 {
-    return (int64_t)wd_conv_plan_bytes(key);
+    return (int64_t)wd__conv_plan_bytes(key);
 }
 
 static void name(char out[WD_CUDNN_TEXT_MAX], const void *of)

@@ -29,16 +29,16 @@ typedef struct wd_conv_key {
 _Static_assert(sizeof(wd_conv_key) == 21 * 8 + 16, "keys are compared as bytes");
 
 /* Whether the bias is part of the graph. */
-static inline bool wd_conv_fuses_bias(const wd_conv_args *a)
+static inline bool wd__conv_fuses_bias(const wd_conv_args *a)
 {
     return a->bias && a->type == WD_BF16;
 }
 
-static inline wd_conv_key wd_conv_key_of(const wd_conv_args *a)
+static inline wd_conv_key wd__conv_key_of(const wd_conv_args *a)
 {
     wd_conv_key key = {
         .pictures = a->samples, .ci = a->ci, .co = a->co, .axes = 3, .type = (int32_t)a->type};
-    key.bias = wd_conv_fuses_bias(a);
+    key.bias = wd__conv_fuses_bias(a);
     if (key.bias) key.bias_type = (int32_t)a->w_type;
     for (int d = 0; d < 3; d++) {
         key.in[d] = a->in[d];
@@ -57,18 +57,18 @@ static inline wd_conv_key wd_conv_key_of(const wd_conv_args *a)
 }
 
 /* Weights are widened, never rounded. */
-static inline bool wd_conv_can(const wd_conv_args *a)
+static inline bool wd__conv_can(const wd_conv_args *a)
 {
     bool fits = (a->type == WD_F32 || a->type == WD_BF16) &&
                 (a->w_type == WD_BF16 || a->w_type == a->type) && a->samples > 0 && a->ci > 0 &&
                 a->co > 0 && a->tap0 >= 0 && a->tap1 > a->tap0 && a->tap1 <= a->kernel[0] &&
                 (uintptr_t)a->x % 16 == 0 && (uintptr_t)a->y % 16 == 0 &&
-                (!wd_conv_fuses_bias(a) || (uintptr_t)a->bias % 16 == 0);
+                (!wd__conv_fuses_bias(a) || (uintptr_t)a->bias % 16 == 0);
     for (int d = 0; d < 3; d++) fits = fits && a->in[d] > 0 && a->out[d] > 0 && a->stride[d] > 0;
     return fits;
 }
 
-static inline size_t wd_conv_weights_bytes(const wd_conv_args *a)
+static inline size_t wd__conv_weights_bytes(const wd_conv_args *a)
 {
     return wd_round_up((size_t)(a->co * a->ci * (a->tap1 - a->tap0) * a->kernel[1] * a->kernel[2]) *
                            wd_dtype_bytes(a->type),
@@ -77,7 +77,7 @@ static inline size_t wd_conv_weights_bytes(const wd_conv_args *a)
 
 /* What a plan may take: engines for fp32 bring input, weights and output into another order (cuDNN
  * 9.19). */
-static inline size_t wd_conv_plan_bytes(const wd_conv_key *k)
+static inline size_t wd__conv_plan_bytes(const wd_conv_key *k)
 {
     const size_t size = wd_dtype_bytes((wd_dtype)k->type);
     const int64_t x = k->pictures * k->in[0] * k->in[1] * k->in[2] * k->ci;
@@ -88,10 +88,10 @@ static inline size_t wd_conv_plan_bytes(const wd_conv_key *k)
 }
 
 /* Bytes of workspace: the weights, then the plan's. */
-static inline size_t wd_conv_workspace(const wd_conv_args *a)
+static inline size_t wd__conv_workspace(const wd_conv_args *a)
 {
-    const wd_conv_key key = wd_conv_key_of(a);
-    return wd_conv_weights_bytes(a) + wd_conv_plan_bytes(&key);
+    const wd_conv_key key = wd__conv_key_of(a);
+    return wd__conv_weights_bytes(a) + wd__conv_plan_bytes(&key);
 }
 
 /* What cudnn_shapes.h asks of a wd_conv_key. Engines are refused that add in no fixed order, or

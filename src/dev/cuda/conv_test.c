@@ -15,13 +15,13 @@ static wd_cuda_conv *open_conv(void)
 {
     wd_cuda_conv *c;
     wd_err err;
-    wd_test_ok(wd_cuda_conv_open(&c, wd_standin_gpu(), &err), &err);
+    wd_test_ok(wd__cuda_conv_open(&c, wd_standin_gpu(), &err), &err);
     return c;
 }
 
 static void close_conv(wd_cuda_conv *c)
 {
-    wd_cuda_conv_close(c);
+    wd__cuda_conv_close(c);
     assert_int_equal(wd_the_standin_asked.descriptors, 0);
 }
 
@@ -59,12 +59,12 @@ static void make_conv(world *w, void *out, const void *context)
 
 static wd_status launch(wd_cuda_conv *c, const wd_conv_args *args, wd_err *err)
 {
-    size_t bytes = wd_cuda_conv_workspace(c, args);
-    assert_true(wd_cuda_conv_can(c, args));
+    size_t bytes = wd__cuda_conv_workspace(c, args);
+    assert_true(wd__cuda_conv_can(c, args));
     wd_cuda_work work = {.workspace = aligned_alloc(256, (bytes + 255) / 256 * 256),
                          .workspace_bytes = bytes};
     assert_non_null(work.workspace);
-    wd_status status = wd_cuda_conv_launch(c, &work, args, err);
+    wd_status status = wd__cuda_conv_launch(c, &work, args, err);
     free(work.workspace);
     return status;
 }
@@ -115,10 +115,10 @@ static void plans_are_made_once(void **state)
     const form f = {3, 1, 6, 5, 8, 8, 1, 3, 1, 0, 1, 1, true, WD_F32, WD_F32};
     wd_cuda_conv *c = open_conv();
     for (int step = 0; step < 3; step++) {
-        int64_t plans = wd_the_standin_asked.plans, allocs = wd_alloc_count();
+        int64_t plans = wd_the_standin_asked.plans, allocs = wd__alloc_count();
         check(c, f);
         assert_int_equal(wd_the_standin_asked.plans - plans, step ? 0 : 1);
-        if (step) assert_int_equal(wd_alloc_count(), allocs);
+        if (step) assert_int_equal(wd__alloc_count(), allocs);
     }
     close_conv(c);
 }
@@ -158,9 +158,9 @@ static void own_kernel_takes_over(void **state)
     check(c, f);
     assert_int_equal(wd_the_standin_asked.runs, 3 + 3);
     assert_int_equal(warnings, 1);
-    assert_true(wd_cuda_conv_describe(c, 0, text, sizeof text));
+    assert_true(wd__cuda_conv_describe(c, 0, text, sizeof text));
     assert_non_null(strstr(text, "of 2 x 1 x 6 x 5, F32: a kernel of this program"));
-    assert_true(wd_cuda_conv_describe(c, 2, text, sizeof text));
+    assert_true(wd__cuda_conv_describe(c, 2, text, sizeof text));
     assert_non_null(strstr(text, "of 3 x 1 x 7 x 5, F32: engine 6, knobs 24=7, "));
     wd_log_to(NULL, NULL, WD_LOG_ERROR);
     close_conv(c);
@@ -181,16 +181,16 @@ static void refusals_are_errors(void **state)
     wd_test_ok(launch(c, &args, &err), &err);
     wd_conv_args no = args;
     no.bias = (const char *)no.bias + 2; /* part of the graph, which wants it at 16 bytes */
-    assert_false(wd_cuda_conv_can(c, &no));
+    assert_false(wd__cuda_conv_can(c, &no));
     no = args;
     no.type = WD_F16;
-    assert_false(wd_cuda_conv_can(c, &no));
+    assert_false(wd__cuda_conv_can(c, &no));
     no.type = WD_BF16;
     no.w_type = WD_F32;
-    assert_false(wd_cuda_conv_can(c, &no));
+    assert_false(wd__cuda_conv_can(c, &no));
     no = args;
     no.tap1 = no.kernel[0] + 1;
-    assert_false(wd_cuda_conv_can(c, &no));
+    assert_false(wd__cuda_conv_can(c, &no));
     free_world(&w);
     close_conv(c);
 }

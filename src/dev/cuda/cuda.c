@@ -16,7 +16,7 @@ enum { LITTLE = 1 << 30 }; /* bytes; with more than this free, libraries have ro
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static wd_cuda_device *open_first;
 
-wd_cuda_device *wd_cuda_owner(const void *address)
+wd_cuda_device *wd__cuda_owner(const void *address)
 {
     pthread_mutex_lock(&open_lock);
     wd_cuda_device *device = open_first;
@@ -28,7 +28,7 @@ wd_cuda_device *wd_cuda_owner(const void *address)
 static bool cuda_owns(wd_device *device, const void *address)
 {
     (void)device;
-    return wd_cuda_owner(address) != NULL;
+    return wd__cuda_owner(address) != NULL;
 }
 
 static void forget(wd_cuda_device *device)
@@ -45,15 +45,15 @@ static void forget(wd_cuda_device *device)
 static wd_status meet_peer(const wd_cuda_device *device, const wd_cuda_device *peer, wd_err *err)
 {
     int can = 0;
-    const wd_cuda_driver *driver = wd_cuda_driver_of(device);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(device);
     if (device->gpu.context == peer->gpu.context) return WD_OK;
     driver->device_can_access_peer(&can, device->gpu.number, peer->gpu.number);
     if (!can) return WD_OK;
     wd_cu_result result = driver->ctx_set_current(device->gpu.context);
     if (!result) result = driver->ctx_enable_peer_access(peer->gpu.context, 0);
     if (!result || result == WD_CU_PEER_ACCESS_ALREADY_ENABLED) return WD_OK;
-    return wd_cuda_fail(err, driver, result, "%s: access to the memory of %s", device->base.name,
-                        peer->base.name);
+    return wd__cuda_fail(err, driver, result, "%s: access to the memory of %s", device->base.name,
+                         peer->base.name);
 }
 
 static wd_status meet_peers(wd_cuda_device *device, wd_err *err)
@@ -76,12 +76,12 @@ static wd_status meet_peers(wd_cuda_device *device, wd_err *err)
 
 static void cuda_close(wd_device *device)
 {
-    wd_cuda_device *d = wd_cuda_of(device);
-    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    wd_cuda_device *d = wd__cuda_of(device);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(d);
     forget(d);
     if (d->gpu.context) {
         driver->ctx_set_current(d->gpu.context);
-        wd_cuda_dispatch_close(d);
+        wd__cuda_dispatch_close(d);
         if (d->setup) driver->stream_destroy(d->setup);
         driver->ctx_set_current(NULL);
     }
@@ -91,31 +91,31 @@ static void cuda_close(wd_device *device)
 
 static const wd_device_kind cuda_kind = {
     .close = cuda_close,
-    .alloc = wd_cuda_alloc,
-    .free = wd_cuda_free,
-    .queue_open = wd_cuda_queue_open,
-    .queue_close = wd_cuda_queue_close,
+    .alloc = wd__cuda_alloc,
+    .free = wd__cuda_free,
+    .queue_open = wd__cuda_queue_open,
+    .queue_close = wd__cuda_queue_close,
     .reserve = wd_queue_grow_workspace,
-    .copy = wd_cuda_queue_copy,
-    .copy_and_wait = wd_cuda_queue_copy_and_wait,
-    .launch = wd_cuda_queue_launch,
-    .wait = wd_cuda_queue_wait,
-    .event_open = wd_cuda_event_open,
-    .event_close = wd_cuda_event_close,
-    .event_record = wd_cuda_event_record,
-    .event_wait_on = wd_cuda_event_wait_on,
-    .event_wait = wd_cuda_event_wait,
-    .event_is_done = wd_cuda_event_is_done,
-    .workspace = wd_cuda_workspace,
-    .can = wd_cuda_can,
-    .prepare = wd_cuda_prepare,
-    .fault = wd_cuda_fault,
-    .measure_beside = wd_cuda_measure_beside,
-    .reserve_beside = wd_cuda_reserve_beside,
-    .host_alloc = wd_cuda_host_alloc,
-    .host_free = wd_cuda_host_free,
-    .host_register = wd_cuda_host_register,
-    .host_unregister = wd_cuda_host_unregister,
+    .copy = wd__cuda_queue_copy,
+    .copy_and_wait = wd__cuda_queue_copy_and_wait,
+    .launch = wd__cuda_queue_launch,
+    .wait = wd__cuda_queue_wait,
+    .event_open = wd__cuda_event_open,
+    .event_close = wd__cuda_event_close,
+    .event_record = wd__cuda_event_record,
+    .event_wait_on = wd__cuda_event_wait_on,
+    .event_wait = wd__cuda_event_wait,
+    .event_is_done = wd__cuda_event_is_done,
+    .workspace = wd__cuda_workspace,
+    .can = wd__cuda_can,
+    .prepare = wd__cuda_prepare,
+    .fault = wd__cuda_fault,
+    .measure_beside = wd__cuda_measure_beside,
+    .reserve_beside = wd__cuda_reserve_beside,
+    .host_alloc = wd__cuda_host_alloc,
+    .host_free = wd__cuda_host_free,
+    .host_register = wd__cuda_host_register,
+    .host_unregister = wd__cuda_host_unregister,
     .owns = cuda_owns,
     .peers = &wd_cuda_peers_kind,
 };
@@ -125,7 +125,7 @@ static wd_status attribute(int *out, const wd_cuda_driver *driver, unsigned whic
 {
     const wd_cu_result result = driver->device_get_attribute(out, which, number);
     if (!result) return WD_OK;
-    return wd_cuda_fail(err, driver, result, "cuda:%d: attribute %u of the GPU", number, which);
+    return wd__cuda_fail(err, driver, result, "cuda:%d: attribute %u of the GPU", number, which);
 }
 
 /* What GPU `number` is, and its name, "cuda:1 (NVIDIA H200, 139 GiB)". */
@@ -138,7 +138,7 @@ static wd_status describe(wd_cuda_gpu *gpu, char *name, size_t name_bytes,
     wd_cu_result result = driver->device_get(&gpu->number, number);
     if (!result) result = driver->device_get_name(model, sizeof model - 1, gpu->number);
     if (!result) result = driver->device_total_mem(&bytes, gpu->number);
-    if (result) return wd_cuda_fail(err, driver, result, "cuda:%d", number);
+    if (result) return wd__cuda_fail(err, driver, result, "cuda:%d", number);
     WD_TRY(attribute(&major, driver, WD_CU_DEVICE_CAPABILITY_MAJOR, gpu->number, err));
     WD_TRY(attribute(&minor, driver, WD_CU_DEVICE_CAPABILITY_MINOR, gpu->number, err));
     WD_TRY(
@@ -165,7 +165,7 @@ static wd_status explain_context(const wd_cuda_device *d, wd_cu_result result, w
 {
     wd_err why;
     const wd_status status =
-        wd_cuda_fail(&why, wd_cuda_driver_of(d), result, "%s: its context", d->base.name);
+        wd__cuda_fail(&why, wd__cuda_driver_of(d), result, "%s: its context", d->base.name);
     if (result != WD_CU_OUT_OF_MEMORY && result != WD_CU_DEVICE_UNAVAILABLE)
         return wd_fail(err, status, "%s", why.message);
     return wd_fail(err, status,
@@ -180,14 +180,14 @@ static wd_status explain_context(const wd_cuda_device *d, wd_cu_result result, w
  * context beyond their handles, which would not survive that it is destroyed. */
 static wd_status open_context(wd_cuda_device *d, wd_err *err)
 {
-    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(d);
     wd_cu_context context = NULL;
     wd_cu_result result = driver->device_primary_ctx_retain(&context, d->gpu.number);
     if (result) return explain_context(d, result, err);
     d->gpu.context = context;
     result = driver->ctx_set_current(context);
     if (!result) result = driver->stream_create(&d->setup, WD_CU_STREAM_NON_BLOCKING);
-    if (result) return wd_cuda_fail(err, driver, result, "%s: a stream", d->base.name);
+    if (result) return wd__cuda_fail(err, driver, result, "%s: a stream", d->base.name);
     return WD_OK;
 }
 
@@ -195,7 +195,7 @@ static wd_status open_device(wd_cuda_device *d, int number, bool libraries, wd_e
 {
     size_t free, total;
     wd_err old;
-    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(d);
     WD_TRY(describe(&d->gpu, d->base.name, sizeof d->base.name, driver, number, err));
     if (check_capability(&d->gpu, d->base.name, &old) != WD_OK)
         return wd_fail(err, old.status,
@@ -204,8 +204,8 @@ static wd_status open_device(wd_cuda_device *d, int number, bool libraries, wd_e
                        old.message);
     WD_TRY(open_context(d, err));
     const wd_cu_result result = driver->mem_get_info(&free, &total);
-    if (result) return wd_cuda_fail(err, driver, result, "%s: its memory", d->base.name);
-    const wd_status status = wd_cuda_dispatch_open(d, libraries, err);
+    if (result) return wd__cuda_fail(err, driver, result, "%s: its memory", d->base.name);
+    const wd_status status = wd__cuda_dispatch_open(d, libraries, err);
     if (status == WD_OUT_OF_MEMORY && free < LITTLE)
         return wd_fail(err, status,
                        "%s: %.0f of %.0f MiB are free, too little for the libraries to begin with; "
@@ -213,7 +213,7 @@ static wd_status open_device(wd_cuda_device *d, int number, bool libraries, wd_e
                        "GPU or the processor by --devices",
                        d->base.name, (double)free / (1 << 20), (double)total / (1 << 20));
     WD_TRY(status);
-    WD_TRY(wd_cuda_pool_measure(d, free, err));
+    WD_TRY(wd__cuda_pool_measure(d, free, err));
     return meet_peers(d, err);
 }
 
@@ -236,14 +236,14 @@ static const char *describe_visible(char out[VISIBLE_TEXT])
 static wd_status begin(const wd_cuda_api **api, int *count, wd_err *err)
 {
     *count = 0;
-    WD_TRY(wd_cuda_api_need(api, WD_CUDA_DRIVER, err));
+    WD_TRY(wd__cuda_api_need(api, WD_CUDA_DRIVER, err));
     wd_cu_result result = (*api)->driver.init(0);
     if (result == WD_CU_NO_DEVICE) return WD_OK;
     if (!result) result = (*api)->driver.device_get_count(count);
     if (!result) return WD_OK;
     wd_err why;
     char hidden[VISIBLE_TEXT];
-    wd_cuda_fail(&why, &(*api)->driver, result, "the NVIDIA driver cannot be used");
+    wd__cuda_fail(&why, &(*api)->driver, result, "the NVIDIA driver cannot be used");
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s (%s); find out whether nvidia-smi shows the GPUs%s, or say --devices cpu "
                    "(--device cpu) to compute on the processor",
@@ -307,7 +307,7 @@ void wd_cuda_find_usable(wd_cuda_usable *out)
     int shown;
     *out = (wd_cuda_usable){0};
     const wd_status status = begin(&api, &shown, &err);
-    out->has_driver = wd_cuda_api_found_driver();
+    out->has_driver = wd__cuda_api_found_driver();
     if (status != WD_OK) snprintf(out->why, sizeof out->why, "%s", err.message);
     for (int n = 0; status == WD_OK && n < shown && out->count < WD_CUDA_USABLE_MAX; n++)
         find_usable(out, &api->driver, n);
@@ -339,7 +339,7 @@ wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)
     return open_cuda(out, number, true, err);
 }
 
-wd_status wd_cuda_open_kernels(wd_device **out, int number, wd_err *err)
+wd_status wd__cuda_open_kernels(wd_device **out, int number, wd_err *err)
 {
     return open_cuda(out, number, false, err);
 }

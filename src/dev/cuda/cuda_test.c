@@ -88,7 +88,7 @@ static void openings_share_a_context(void **state)
     wd_err err = {0};
     const wd_cuda_api *api;
     install(0);
-    wd_test_ok(wd_cuda_api_need(&api, WD_CUDA_DRIVER, &err), &err);
+    wd_test_ok(wd__cuda_api_need(&api, WD_CUDA_DRIVER, &err), &err);
     for (int i = 0; i < 3; i++) {
         wd_cu_context now = NULL;
         wd_device *device = open_device(0);
@@ -428,7 +428,7 @@ static void the_driver_refuses_memory_that_is_not_pinned(void **state)
     wd_cu_context context;
     int plain = 0;
     install(0);
-    wd_test_ok(wd_cuda_api_need(&api, WD_CUDA_DRIVER, &err), &err);
+    wd_test_ok(wd__cuda_api_need(&api, WD_CUDA_DRIVER, &err), &err);
     assert_int_equal(api->driver.mem_alloc(&block, 64), WD_CU_INVALID_CONTEXT);
     assert_int_equal(api->driver.device_primary_ctx_retain(&context, 0), WD_CU_SUCCESS);
     assert_int_equal(api->driver.ctx_set_current(context), WD_CU_SUCCESS);

@@ -29,7 +29,8 @@ static wd_status check_version(size_t version, const char *what, wd_err *err)
         what, version / 10000, version / 100 % 100, version % 100);
 }
 
-wd_status wd_cudnn_open(wd_cudnn_target *out, const wd_cuda_gpu *gpu, const char *what, wd_err *err)
+wd_status wd__cudnn_open(wd_cudnn_target *out, const wd_cuda_gpu *gpu, const char *what,
+                         wd_err *err)
 {
     const wd_cuda_cudnn *cudnn = &gpu->api->cudnn;
     *out = (wd_cudnn_target){0};
@@ -49,13 +50,13 @@ wd_status wd_cudnn_open(wd_cudnn_target *out, const wd_cuda_gpu *gpu, const char
     return WD_OK;
 }
 
-void wd_cudnn_close(wd_cudnn_target *target)
+void wd__cudnn_close(wd_cudnn_target *target)
 {
     if (target->handle) target->cudnn->destroy(target->handle);
     *target = (wd_cudnn_target){0};
 }
 
-wd_status wd_cudnn_use_stream(const wd_cudnn_target *target, wd_cu_stream stream, wd_err *err)
+wd_status wd__cudnn_use_stream(const wd_cudnn_target *target, wd_cu_stream stream, wd_err *err)
 {
     wd_cudnn_status status = target->cudnn->set_stream(target->handle, stream);
     if (!status) return WD_OK;
@@ -103,12 +104,12 @@ static void finalize(wd_cudnn_graph *g, wd_cudnn_descriptor d, const char *what)
     note(g, g->target->cudnn->finalize(d), what);
 }
 
-void wd_cudnn_graph_open(wd_cudnn_graph *g, const wd_cudnn_target *target)
+void wd__cudnn_graph_open(wd_cudnn_graph *g, const wd_cudnn_target *target)
 {
     *g = (wd_cudnn_graph){.target = target, .ids = 1000};
 }
 
-void wd_cudnn_graph_close(wd_cudnn_graph *g)
+void wd__cudnn_graph_close(wd_cudnn_graph *g)
 {
     while (g->mades > 0) g->target->cudnn->descriptor_destroy(g->made[--g->mades]);
     g->ops = 0;
@@ -116,7 +117,7 @@ void wd_cudnn_graph_close(wd_cudnn_graph *g)
 
 /* ---- tensors and operations ---- */
 
-wd_cudnn_shape wd_cudnn_dense(wd_cudnn_data type, int ndim, const int64_t *dim)
+wd_cudnn_shape wd__cudnn_dense(wd_cudnn_data type, int ndim, const int64_t *dim)
 {
     wd_cudnn_shape shape = {.type = type, .ndim = ndim};
     WD_REQUIRE(ndim > 0 && ndim <= WD_CUDNN_DIMS_MAX, "a tensor of %d dimensions", ndim);
@@ -127,8 +128,8 @@ wd_cudnn_shape wd_cudnn_dense(wd_cudnn_data type, int ndim, const int64_t *dim)
     return shape;
 }
 
-wd_cudnn_descriptor wd_cudnn_tensor(wd_cudnn_graph *g, wd_cudnn_place place, int64_t id,
-                                    const wd_cudnn_shape *shape)
+wd_cudnn_descriptor wd__cudnn_tensor(wd_cudnn_graph *g, wd_cudnn_place place, int64_t id,
+                                     const wd_cudnn_shape *shape)
 {
     static const char what[] = "tensor";
     const int64_t align = shape->type == WD_CUDNN_DATA_FLOAT && place == WD_CUDNN_REAL ? 4 : 16;
@@ -159,8 +160,8 @@ static void add(wd_cudnn_graph *g, wd_cudnn_descriptor op, const char *what)
 
 static const wd_cudnn_data in_f32 = WD_CUDNN_DATA_FLOAT;
 
-void wd_cudnn_matmul(wd_cudnn_graph *g, wd_cudnn_descriptor c, wd_cudnn_descriptor a,
-                     wd_cudnn_descriptor b)
+void wd__cudnn_matmul(wd_cudnn_graph *g, wd_cudnn_descriptor c, wd_cudnn_descriptor a,
+                      wd_cudnn_descriptor b)
 {
     static const char what[] = "product";
     wd_cudnn_descriptor how = make(g, WD_CUDNN_BACKEND_MATMUL_DESCRIPTOR, what);
@@ -174,8 +175,8 @@ void wd_cudnn_matmul(wd_cudnn_graph *g, wd_cudnn_descriptor c, wd_cudnn_descript
     add(g, op, what);
 }
 
-void wd_cudnn_pointwise(wd_cudnn_graph *g, int mode, wd_cudnn_descriptor y, wd_cudnn_descriptor x,
-                        wd_cudnn_descriptor b)
+void wd__cudnn_pointwise(wd_cudnn_graph *g, int mode, wd_cudnn_descriptor y, wd_cudnn_descriptor x,
+                         wd_cudnn_descriptor b)
 {
     static const char what[] = "elementwise operation";
     wd_cudnn_descriptor how = make(g, WD_CUDNN_BACKEND_POINTWISE_DESCRIPTOR, what);
@@ -190,7 +191,7 @@ void wd_cudnn_pointwise(wd_cudnn_graph *g, int mode, wd_cudnn_descriptor y, wd_c
     add(g, op, what);
 }
 
-void wd_cudnn_reduce(wd_cudnn_graph *g, int mode, wd_cudnn_descriptor y, wd_cudnn_descriptor x)
+void wd__cudnn_reduce(wd_cudnn_graph *g, int mode, wd_cudnn_descriptor y, wd_cudnn_descriptor x)
 {
     static const char what[] = "reduction";
     wd_cudnn_descriptor how = make(g, WD_CUDNN_BACKEND_REDUCTION_DESCRIPTOR, what);
@@ -205,7 +206,7 @@ void wd_cudnn_reduce(wd_cudnn_graph *g, int mode, wd_cudnn_descriptor y, wd_cudn
     add(g, op, what);
 }
 
-void wd_cudnn_reshape(wd_cudnn_graph *g, wd_cudnn_descriptor y, wd_cudnn_descriptor x)
+void wd__cudnn_reshape(wd_cudnn_graph *g, wd_cudnn_descriptor y, wd_cudnn_descriptor x)
 {
     static const char what[] = "change of shape";
     wd_cudnn_descriptor op = make(g, WD_CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, what);
@@ -214,8 +215,8 @@ void wd_cudnn_reshape(wd_cudnn_graph *g, wd_cudnn_descriptor y, wd_cudnn_descrip
     add(g, op, what);
 }
 
-void wd_cudnn_convolution(wd_cudnn_graph *g, wd_cudnn_descriptor y, wd_cudnn_descriptor x,
-                          wd_cudnn_descriptor w, const wd_cudnn_window *window)
+void wd__cudnn_convolution(wd_cudnn_graph *g, wd_cudnn_descriptor y, wd_cudnn_descriptor x,
+                           wd_cudnn_descriptor w, const wd_cudnn_window *window)
 {
     static const char what[] = "convolution";
     static const int64_t dilation[3] = {1, 1, 1};

@@ -31,12 +31,12 @@ typedef struct wd_cudnn_target {
 /* Opens a handle of cuDNN for one GPU, as attention.c and conv.c each have one. *out is zeroed
  * where there is an error. `what` needs it: "attention on a GPU". WD_UNSUPPORTED, WD_OUT_OF_MEMORY.
  */
-wd_status wd_cudnn_open(wd_cudnn_target *out, const wd_cuda_gpu *gpu, const char *what,
-                        wd_err *err);
-void wd_cudnn_close(wd_cudnn_target *target); /* of a zeroed one, too */
+wd_status wd__cudnn_open(wd_cudnn_target *out, const wd_cuda_gpu *gpu, const char *what,
+                         wd_err *err);
+void wd__cudnn_close(wd_cudnn_target *target); /* of a zeroed one, too */
 
 /* What runs from now on, runs on the stream. WD_INTERNAL. */
-wd_status wd_cudnn_use_stream(const wd_cudnn_target *target, wd_cu_stream stream, wd_err *err);
+wd_status wd__cudnn_use_stream(const wd_cudnn_target *target, wd_cu_stream stream, wd_err *err);
 
 /* ---- graphs ---- */
 
@@ -63,28 +63,29 @@ typedef struct wd_cudnn_shape {
 } wd_cudnn_shape;
 
 /* `shape` with dense strides, the last dimension the innermost. */
-wd_cudnn_shape wd_cudnn_dense(wd_cudnn_data type, int ndim, const int64_t *dim);
+wd_cudnn_shape wd__cudnn_dense(wd_cudnn_data type, int ndim, const int64_t *dim);
 
-/* An empty graph, undone by wd_cudnn_graph_close or by a plan that takes it over. */
-void wd_cudnn_graph_open(wd_cudnn_graph *graph, const wd_cudnn_target *target);
-void wd_cudnn_graph_close(wd_cudnn_graph *graph);
+/* An empty graph, undone by wd__cudnn_graph_close or by a plan that takes it over. */
+void wd__cudnn_graph_open(wd_cudnn_graph *graph, const wd_cudnn_target *target);
+void wd__cudnn_graph_close(wd_cudnn_graph *graph);
 
 /* `id`: positive, the number by which a run names a real tensor or a value; ignored for virtual
  * ones. Real tensors of bf16 lie at multiples of 16 bytes, those of fp32 at multiples of 4. */
-wd_cudnn_descriptor wd_cudnn_tensor(wd_cudnn_graph *graph, wd_cudnn_place place, int64_t id,
-                                    const wd_cudnn_shape *shape);
+wd_cudnn_descriptor wd__cudnn_tensor(wd_cudnn_graph *graph, wd_cudnn_place place, int64_t id,
+                                     const wd_cudnn_shape *shape);
 
 /* c = a b over the last two dimensions, summed in fp32. */
-void wd_cudnn_matmul(wd_cudnn_graph *graph, wd_cudnn_descriptor c, wd_cudnn_descriptor a,
-                     wd_cudnn_descriptor b);
+void wd__cudnn_matmul(wd_cudnn_graph *graph, wd_cudnn_descriptor c, wd_cudnn_descriptor a,
+                      wd_cudnn_descriptor b);
 /* y = mode(x, b) in fp32, elementwise; dimensions of 1 of b are repeated; b NULL: of one operand.
  */
-void wd_cudnn_pointwise(wd_cudnn_graph *graph, int mode, wd_cudnn_descriptor y,
-                        wd_cudnn_descriptor x, wd_cudnn_descriptor b);
+void wd__cudnn_pointwise(wd_cudnn_graph *graph, int mode, wd_cudnn_descriptor y,
+                         wd_cudnn_descriptor x, wd_cudnn_descriptor b);
 /* y = x reduced over the dimensions that are 1 in y. */
-void wd_cudnn_reduce(wd_cudnn_graph *graph, int mode, wd_cudnn_descriptor y, wd_cudnn_descriptor x);
+void wd__cudnn_reduce(wd_cudnn_graph *graph, int mode, wd_cudnn_descriptor y,
+                      wd_cudnn_descriptor x);
 /* y = x seen with other dimensions and strides. */
-void wd_cudnn_reshape(wd_cudnn_graph *graph, wd_cudnn_descriptor y, wd_cudnn_descriptor x);
+void wd__cudnn_reshape(wd_cudnn_graph *graph, wd_cudnn_descriptor y, wd_cudnn_descriptor x);
 
 typedef struct wd_cudnn_window {
     int axes; /* 2 or 3 */
@@ -92,8 +93,8 @@ typedef struct wd_cudnn_window {
 } wd_cudnn_window;
 
 /* y = x convolved with w, summed in fp32: x [N, C, axes..], w [K, C, axes..], y [N, K, axes..]. */
-void wd_cudnn_convolution(wd_cudnn_graph *graph, wd_cudnn_descriptor y, wd_cudnn_descriptor x,
-                          wd_cudnn_descriptor w, const wd_cudnn_window *window);
+void wd__cudnn_convolution(wd_cudnn_graph *graph, wd_cudnn_descriptor y, wd_cudnn_descriptor x,
+                           wd_cudnn_descriptor w, const wd_cudnn_window *window);
 
 /* ---- plans (cudnn_plan.c) ---- */
 
@@ -110,9 +111,9 @@ enum { WD_CUDNN_CANDIDATES_MAX = 32 };
 /* The engines with settings that cuDNN's heuristics name for `graph`, in their order, but for those
  * with a note of `notes_refused` (bits 1 << WD_CUDNN_NUMERICAL_NOTE_x). Nothing is planned, and the
  * graph remains the caller's. *count: from 1 to WD_CUDNN_CANDIDATES_MAX. Fails as
- * wd_cudnn_plan_open does. */
-wd_status wd_cudnn_candidates(wd_cudnn_choice *out, int *count, wd_cudnn_graph *graph,
-                              unsigned notes_refused, const char *what, wd_err *err);
+ * wd__cudnn_plan_open does. */
+wd_status wd__cudnn_candidates(wd_cudnn_choice *out, int *count, wd_cudnn_graph *graph,
+                               unsigned notes_refused, const char *what, wd_err *err);
 
 typedef struct wd_cudnn_plan {
     wd_cudnn_graph graph;
@@ -125,14 +126,14 @@ typedef struct wd_cudnn_plan {
  * at most so many bytes of workspace. `what` names the operation in the message. WD_UNSUPPORTED:
  * cuDNN refuses it, as it would each time. WD_OUT_OF_MEMORY, WD_INTERNAL: another failure, maybe a
  * temporary one. */
-wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph,
-                             const wd_cudnn_choice *choice, int64_t workspace_max, const char *what,
-                             wd_err *err);
-void wd_cudnn_plan_close(wd_cudnn_plan *plan); /* of a zeroed plan, too */
+wd_status wd__cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph,
+                              const wd_cudnn_choice *choice, int64_t workspace_max,
+                              const char *what, wd_err *err);
+void wd__cudnn_plan_close(wd_cudnn_plan *plan); /* of a zeroed plan, too */
 
 /* Runs it on the stream of the target's handle: tensor id[i] lies at address[i]. Returns before it
- * is done. Fails as wd_cudnn_plan_open does. */
-wd_status wd_cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t *id,
-                            void *const *address, void *workspace, wd_err *err);
+ * is done. Fails as wd__cudnn_plan_open does. */
+wd_status wd__cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t *id,
+                             void *const *address, void *workspace, wd_err *err);
 
 #endif

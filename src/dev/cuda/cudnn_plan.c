@@ -207,7 +207,7 @@ static wd_status status_of(wd_cudnn_status status)
  * attention, and calls that success. */
 static const char *nvrtc_hint(void)
 {
-    return wd_cuda_api_lacks_nvrtc()
+    return wd__cuda_api_lacks_nvrtc()
                ? "; NVRTC was not found, with which cuDNN compiles attention (pip install "
                  "nvidia-cuda-nvrtc, or nvidia-cuda-nvrtc-cu12)"
                : "";
@@ -224,8 +224,8 @@ static wd_status refused(const wd_cuda_cudnn *cudnn, wd_cudnn_status status, con
                    text, nvrtc_hint());
 }
 
-wd_status wd_cudnn_candidates(wd_cudnn_choice *out, int *count, wd_cudnn_graph *graph,
-                              unsigned notes_refused, const char *what, wd_err *err)
+wd_status wd__cudnn_candidates(wd_cudnn_choice *out, int *count, wd_cudnn_graph *graph,
+                               unsigned notes_refused, const char *what, wd_err *err)
 {
     static const unsigned modes[] = {WD_CUDNN_HEUR_MODE_A, WD_CUDNN_HEUR_MODE_FALLBACK};
     planner p = {.cudnn = graph->target->cudnn, .graph = graph, .last = graph->status};
@@ -244,9 +244,9 @@ wd_status wd_cudnn_candidates(wd_cudnn_choice *out, int *count, wd_cudnn_graph *
                    p.cudnn->get_version(), what, nvrtc_hint());
 }
 
-wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph,
-                             const wd_cudnn_choice *choice, int64_t workspace_max, const char *what,
-                             wd_err *err)
+wd_status wd__cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph,
+                              const wd_cudnn_choice *choice, int64_t workspace_max,
+                              const char *what, wd_err *err)
 {
     char part[64];
     wd_status status = WD_OK;
@@ -270,19 +270,19 @@ wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph,
         *graph = (wd_cudnn_graph){0};
         return WD_OK;
     }
-    wd_cudnn_graph_close(graph);
+    wd__cudnn_graph_close(graph);
     *out = (wd_cudnn_plan){0};
     return status;
 }
 
-void wd_cudnn_plan_close(wd_cudnn_plan *plan)
+void wd__cudnn_plan_close(wd_cudnn_plan *plan)
 {
-    wd_cudnn_graph_close(&plan->graph);
+    wd__cudnn_graph_close(&plan->graph);
     *plan = (wd_cudnn_plan){0};
 }
 
-wd_status wd_cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t *id,
-                            void *const *address, void *workspace, wd_err *err)
+wd_status wd__cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t *id,
+                             void *const *address, void *workspace, wd_err *err)
 {
     const wd_cudnn_target *target = plan->graph.target;
     const wd_cuda_cudnn *cudnn = target->cudnn;

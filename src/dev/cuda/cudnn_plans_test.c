@@ -66,7 +66,7 @@ static void find_cudnn(void)
         missing = "the driver that does nothing was not built";
         return;
     }
-    if (wd_cuda_api_need(&api, WD_CUDA_CUDNN, &err) != WD_OK) {
+    if (wd__cuda_api_need(&api, WD_CUDA_CUDNN, &err) != WD_OK) {
         snprintf(why, sizeof why, "%s", err.message);
         missing = why;
         return;
@@ -85,12 +85,12 @@ static void plan(const wd_cudnn_kind *kind, const void *key)
     wd_err err;
     wd_cudnn_shapes shapes;
     const wd_cudnn_planned *shape;
-    wd_cudnn_shapes_open(&shapes, kind, &target);
-    wd_test_ok(wd_cudnn_shapes_find(&shape, &shapes, key, &err), &err);
-    assert_true(wd_cudnn_shapes_describe(&shapes, 0, text, sizeof text));
+    wd__cudnn_shapes_open(&shapes, kind, &target);
+    wd_test_ok(wd__cudnn_shapes_find(&shape, &shapes, key, &err), &err);
+    assert_true(wd__cudnn_shapes_describe(&shapes, 0, text, sizeof text));
     if (!shape || memcmp(shape->planned, key, kind->key_bytes)) fail_msg("%s", text);
     printf("%s\n", text);
-    wd_cudnn_shapes_close(&shapes);
+    wd__cudnn_shapes_close(&shapes);
 }
 
 static void plan_attention(const wd_attention_key *key)
@@ -122,7 +122,7 @@ static void plan_backward(wd_attention_key key)
                                        .heads = key.heads,
                                        .q_tokens = key.q_tokens,
                                        .kv_tokens = key.kv_tokens};
-    wd_attention_piece piece = wd_attention_piece_of(&args, WD_ATTENTION_PIECE_BYTES);
+    wd_attention_piece piece = wd__attention_piece_of(&args, WD_ATTENTION_PIECE_BYTES);
     key.samples = key.kv_samples = piece.samples;
     key.heads = piece.heads;
     key.statistics = false;
@@ -232,8 +232,8 @@ static const layer layers[] = {
 
 static void plan_conv(const wd_conv_args *args)
 {
-    const wd_conv_key key = wd_conv_key_of(args);
-    assert_true(wd_conv_can(args));
+    const wd_conv_key key = wd__conv_key_of(args);
+    assert_true(wd__conv_can(args));
     plan(&wd_conv_kind, &key);
 }
 

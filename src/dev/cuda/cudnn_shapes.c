@@ -19,18 +19,18 @@ struct wd_cudnn_family {
     bool ran; /* cuDNN has: it goes on, or fails */
 };
 
-void wd_cudnn_shapes_open(wd_cudnn_shapes *out, const wd_cudnn_kind *kind,
-                          const wd_cudnn_target *target)
+void wd__cudnn_shapes_open(wd_cudnn_shapes *out, const wd_cudnn_kind *kind,
+                           const wd_cudnn_target *target)
 {
     WD_REQUIRE(kind->key_bytes <= WD_CUDNN_KEY_MAX, "keys of %zu bytes", kind->key_bytes);
     *out = (wd_cudnn_shapes){.kind = kind, .target = target};
     pthread_mutex_init(&out->lock, NULL);
 }
 
-void wd_cudnn_shapes_close(wd_cudnn_shapes *s)
+void wd__cudnn_shapes_close(wd_cudnn_shapes *s)
 {
     while (s->shapes > 0) {
-        wd_cudnn_plan_close(&s->shape[--s->shapes]->plan);
+        wd__cudnn_plan_close(&s->shape[--s->shapes]->plan);
         wd_free(s->shape[s->shapes]);
     }
     while (s->families > 0) wd_free(s->family[--s->families]);
@@ -49,7 +49,7 @@ static void append_choice(char *out, size_t bytes, const wd_cudnn_choice *choice
                        (long long)choice->value[i]);
 }
 
-bool wd_cudnn_shapes_describe(wd_cudnn_shapes *s, int64_t i, char *out, size_t bytes)
+bool wd__cudnn_shapes_describe(wd_cudnn_shapes *s, int64_t i, char *out, size_t bytes)
 {
     char name[WD_CUDNN_TEXT_MAX];
     pthread_mutex_lock(&s->lock);
@@ -96,10 +96,10 @@ static wd_status plan_key(wd_cudnn_planned *shape, const wd_cudnn_shapes *s, con
     char name[WD_CUDNN_TEXT_MAX];
     wd_cudnn_graph graph;
     s->kind->name(name, key);
-    wd_cudnn_graph_open(&graph, s->target);
+    wd__cudnn_graph_open(&graph, s->target);
     s->kind->draw(&graph, key);
     WD_TRY(
-        wd_cudnn_plan_open(&shape->plan, &graph, choice, s->kind->workspace_max(key), name, err));
+        wd__cudnn_plan_open(&shape->plan, &graph, choice, s->kind->workspace_max(key), name, err));
     memcpy(shape->planned, key, s->kind->key_bytes);
     return WD_OK;
 }
@@ -133,11 +133,11 @@ static wd_status choose_in_form(wd_cudnn_planned *shape, const wd_cudnn_shapes *
     if (in_other_form && !(s->kind->take_other_form && s->kind->take_other_form(one)))
         return WD_UNSUPPORTED;
     s->kind->name(name, one);
-    wd_cudnn_graph_open(&graph, s->target);
+    wd__cudnn_graph_open(&graph, s->target);
     s->kind->draw(&graph, one);
     wd_status status =
-        wd_cudnn_candidates(choice, &count, &graph, s->kind->notes_refused(one), name, err);
-    wd_cudnn_graph_close(&graph);
+        wd__cudnn_candidates(choice, &count, &graph, s->kind->notes_refused(one), name, err);
+    wd__cudnn_graph_close(&graph);
     if (status != WD_OK) return status;
     status = WD_UNSUPPORTED;
     for (int i = 0; i < count && status == WD_UNSUPPORTED; i++) {
@@ -218,8 +218,8 @@ static wd_status add_shape(wd_cudnn_shapes *s, const void *key, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_cudnn_shapes_find(const wd_cudnn_planned **out, wd_cudnn_shapes *s, const void *key,
-                               wd_err *err)
+wd_status wd__cudnn_shapes_find(const wd_cudnn_planned **out, wd_cudnn_shapes *s, const void *key,
+                                wd_err *err)
 {
     int64_t at = 0;
     wd_status status = WD_OK;
@@ -234,18 +234,18 @@ wd_status wd_cudnn_shapes_find(const wd_cudnn_planned **out, wd_cudnn_shapes *s,
 
 /* ---- runs ---- */
 
-wd_status wd_cudnn_planned_run(bool *own, wd_cudnn_shapes *s, const wd_cudnn_planned *shape,
-                               wd_cu_stream stream, int count, const int64_t *id,
-                               void *const *address, void *workspace, wd_err *err)
+wd_status wd__cudnn_planned_run(bool *own, wd_cudnn_shapes *s, const wd_cudnn_planned *shape,
+                                wd_cu_stream stream, int count, const int64_t *id,
+                                void *const *address, void *workspace, wd_err *err)
 {
     wd_err why;
     wd_status status = WD_OK;
     wd_cudnn_family *family = shape->family;
     pthread_mutex_lock(&s->lock);
     if (!family->own) {
-        status = wd_cudnn_use_stream(s->target, stream, &why);
+        status = wd__cudnn_use_stream(s->target, stream, &why);
         if (status == WD_OK)
-            status = wd_cudnn_plan_run(&shape->plan, count, id, address, workspace, &why);
+            status = wd__cudnn_plan_run(&shape->plan, count, id, address, workspace, &why);
         if (status == WD_UNSUPPORTED && !family->ran) {
             take_refusal(s, family, &why);
             status = WD_OK;

@@ -31,7 +31,7 @@ typedef struct wd_cudnn_kind {
     void (*take_one)(void *key);                          /* it becomes the key of one sample */
     /* The key becomes that of the other form; false: it has none. NULL: none has. */
     bool (*take_other_form)(void *key);
-    unsigned (*notes_refused)(const void *key); /* see wd_cudnn_candidates */
+    unsigned (*notes_refused)(const void *key); /* see wd__cudnn_candidates */
     int64_t (*workspace_max)(const void *key);  /* bytes */
     /* "attention, 1 x 12 heads of 128, 1560 x 512" */
     void (*name)(char out[WD_CUDNN_TEXT_MAX], const void *key);
@@ -58,23 +58,23 @@ typedef struct wd_cudnn_shapes {
     int64_t shapes, families;
 } wd_cudnn_shapes;
 
-void wd_cudnn_shapes_open(wd_cudnn_shapes *out, const wd_cudnn_kind *kind,
-                          const wd_cudnn_target *target);
-void wd_cudnn_shapes_close(wd_cudnn_shapes *shapes);
+void wd__cudnn_shapes_open(wd_cudnn_shapes *out, const wd_cudnn_kind *kind,
+                           const wd_cudnn_target *target);
+void wd__cudnn_shapes_close(wd_cudnn_shapes *shapes);
 
 /* The shape of `key`, planned; it lives as long as `shapes`. NULL: the caller's own kernel is to
  * compute it. */
-wd_status wd_cudnn_shapes_find(const wd_cudnn_planned **out, wd_cudnn_shapes *shapes,
-                               const void *key, wd_err *err);
+wd_status wd__cudnn_shapes_find(const wd_cudnn_planned **out, wd_cudnn_shapes *shapes,
+                                const void *key, wd_err *err);
 
-/* Runs its plan on a stream, as wd_cudnn_plan_run does. *own: nothing was run, for cuDNN refused
+/* Runs its plan on a stream, as wd__cudnn_plan_run does. *own: nothing was run, for cuDNN refused
  * the first launch of this shape: the caller's own kernel is to compute it, now and later. */
-wd_status wd_cudnn_planned_run(bool *own, wd_cudnn_shapes *shapes, const wd_cudnn_planned *shape,
-                               wd_cu_stream stream, int count, const int64_t *id,
-                               void *const *address, void *workspace, wd_err *err);
+wd_status wd__cudnn_planned_run(bool *own, wd_cudnn_shapes *shapes, const wd_cudnn_planned *shape,
+                                wd_cu_stream stream, int count, const int64_t *id,
+                                void *const *address, void *workspace, wd_err *err);
 
 /* Writes how shape number `i` is computed, such as "attention, 1 x 12 heads of 128, 1560 x 512:
  * engine 8, knobs 2=1 24=0, 256 bytes of workspace, planned in 812 ms". False: there are fewer. */
-bool wd_cudnn_shapes_describe(wd_cudnn_shapes *shapes, int64_t i, char *out, size_t bytes);
+bool wd__cudnn_shapes_describe(wd_cudnn_shapes *shapes, int64_t i, char *out, size_t bytes);
 
 #endif

@@ -15,8 +15,8 @@ static void describe(char *out, size_t bytes, const wd_cuda_driver *driver, wd_c
     snprintf(out, bytes, "%s (%u: %s)", name, result, text);
 }
 
-wd_status wd_cuda_fail(wd_err *err, const wd_cuda_driver *driver, wd_cu_result result,
-                       const char *format, ...)
+wd_status wd__cuda_fail(wd_err *err, const wd_cuda_driver *driver, wd_cu_result result,
+                        const char *format, ...)
 {
     char what[256], why[256];
     va_list arguments;
@@ -28,7 +28,7 @@ wd_status wd_cuda_fail(wd_err *err, const wd_cuda_driver *driver, wd_cu_result r
                    "%s: %s", what, why);
 }
 
-void wd_cuda_keep_fault(wd_cuda_device *device, const wd_err *err)
+void wd__cuda_keep_fault(wd_cuda_device *device, const wd_err *err)
 {
     pthread_mutex_lock(&device->fault_lock);
     if (!device->failed) device->fault = *err;
@@ -36,7 +36,7 @@ void wd_cuda_keep_fault(wd_cuda_device *device, const wd_err *err)
     pthread_mutex_unlock(&device->fault_lock);
 }
 
-bool wd_cuda_check(wd_cuda_device *device, wd_cu_result result, const char *format, ...)
+bool wd__cuda_check(wd_cuda_device *device, wd_cu_result result, const char *format, ...)
 {
     wd_err err = {0};
     char what[256];
@@ -45,28 +45,28 @@ bool wd_cuda_check(wd_cuda_device *device, wd_cu_result result, const char *form
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    wd_cuda_fail(&err, wd_cuda_driver_of(device), result, "%s: %s", device->base.name, what);
-    wd_cuda_keep_fault(device, &err);
+    wd__cuda_fail(&err, wd__cuda_driver_of(device), result, "%s: %s", device->base.name, what);
+    wd__cuda_keep_fault(device, &err);
     return false;
 }
 
-bool wd_cuda_enter(wd_cuda_device *device)
+bool wd__cuda_enter(wd_cuda_device *device)
 {
     if (device->failed) return false;
-    const wd_cu_result result = wd_cuda_driver_of(device)->ctx_set_current(device->gpu.context);
-    return wd_cuda_check(device, result, "its context cannot be used");
+    const wd_cu_result result = wd__cuda_driver_of(device)->ctx_set_current(device->gpu.context);
+    return wd__cuda_check(device, result, "its context cannot be used");
 }
 
-void wd_cuda_wait_if_failed(wd_cuda_device *device)
+void wd__cuda_wait_if_failed(wd_cuda_device *device)
 {
-    const wd_cuda_driver *driver = wd_cuda_driver_of(device);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(device);
     driver->ctx_set_current(device->gpu.context);
     if (device->failed) driver->ctx_synchronize();
 }
 
-wd_status wd_cuda_fault(wd_device *device, wd_err *err)
+wd_status wd__cuda_fault(wd_device *device, wd_err *err)
 {
-    wd_cuda_device *d = wd_cuda_of(device);
+    wd_cuda_device *d = wd__cuda_of(device);
     if (!d->failed) return WD_OK;
     pthread_mutex_lock(&d->fault_lock);
     const wd_err fault = d->fault;

@@ -41,11 +41,11 @@ typedef struct wd_cuda_event {
     wd_cu_event event;
 } wd_cuda_event;
 
-static inline wd_cuda_device *wd_cuda_of(const wd_device *device)
+static inline wd_cuda_device *wd__cuda_of(const wd_device *device)
 {
     return (wd_cuda_device *)(uintptr_t)device;
 }
-static inline const wd_cuda_driver *wd_cuda_driver_of(const wd_cuda_device *device)
+static inline const wd_cuda_driver *wd__cuda_driver_of(const wd_cuda_device *device)
 {
     return &device->gpu.api->driver;
 }
@@ -54,69 +54,69 @@ static inline const wd_cuda_driver *wd_cuda_driver_of(const wd_cuda_device *devi
 
 /* Makes the device's context the current one of this thread. False: it has failed, now or before,
  * and nothing is to be asked of it. */
-bool wd_cuda_enter(wd_cuda_device *device);
+bool wd__cuda_enter(wd_cuda_device *device);
 
 /* Before something is given back: makes the context the current one, whatever became of the device.
  * Where it has failed, nobody could wait for its work any more, so that is done here. */
-void wd_cuda_wait_if_failed(wd_cuda_device *device);
+void wd__cuda_wait_if_failed(wd_cuda_device *device);
 
 /* True if `result` is success. Else `what` ("a copy of 64 bytes") is what failed; the first is
  * kept. */
-bool wd_cuda_check(wd_cuda_device *device, wd_cu_result result, const char *format, ...)
+bool wd__cuda_check(wd_cuda_device *device, wd_cu_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Keeps a failure that has a message already. */
-void wd_cuda_keep_fault(wd_cuda_device *device, const wd_err *err);
+void wd__cuda_keep_fault(wd_cuda_device *device, const wd_err *err);
 
 /* Fills `err` with "what: CUDA_ERROR_NAME (text)"; OUT_OF_MEMORY becomes WD_OUT_OF_MEMORY. */
-wd_status wd_cuda_fail(wd_err *err, const wd_cuda_driver *driver, wd_cu_result result,
-                       const char *format, ...) __attribute__((format(printf, 4, 5)));
+wd_status wd__cuda_fail(wd_err *err, const wd_cuda_driver *driver, wd_cu_result result,
+                        const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* The functions of the kind (dev/device_impl.h). */
-wd_status wd_cuda_fault(wd_device *device, wd_err *err);
+wd_status wd__cuda_fault(wd_device *device, wd_err *err);
 
 /* ---- cuda.c ---- */
 
 /* The open device whose pool the address lies in; NULL: it is host memory. */
-wd_cuda_device *wd_cuda_owner(const void *address);
+wd_cuda_device *wd__cuda_owner(const void *address);
 
 /* As wd_device_open_cuda, but without cuBLASLt and cuDNN: our kernels compute all that they can,
  * the rest is refused. For tests of our kernels. */
-wd_status wd_cuda_open_kernels(wd_device **out, int number, wd_err *err);
+wd_status wd__cuda_open_kernels(wd_device **out, int number, wd_err *err);
 
 /* ---- memory.c ---- */
 
 enum { WD_CUDA_GRANULE = 2 << 20 };
 
 /* How much of the GPU's memory a pool may have: what is free, less what libraries will take. */
-wd_status wd_cuda_pool_measure(wd_cuda_device *device, size_t free_at_first, wd_err *err);
-wd_status wd_cuda_alloc(void **out, wd_device *device, size_t bytes, wd_err *err);
-void wd_cuda_free(wd_device *device, void *block, size_t bytes);
+wd_status wd__cuda_pool_measure(wd_cuda_device *device, size_t free_at_first, wd_err *err);
+wd_status wd__cuda_alloc(void **out, wd_device *device, size_t bytes, wd_err *err);
+void wd__cuda_free(wd_device *device, void *block, size_t bytes);
 
-wd_status wd_cuda_host_alloc(void **out, wd_device *device, size_t bytes, wd_err *err);
-void wd_cuda_host_free(wd_device *device, void *block, size_t bytes);
-wd_status wd_cuda_host_register(wd_device *device, void *address, size_t bytes, wd_err *err);
-void wd_cuda_host_unregister(wd_device *device, void *address, size_t bytes);
+wd_status wd__cuda_host_alloc(void **out, wd_device *device, size_t bytes, wd_err *err);
+void wd__cuda_host_free(wd_device *device, void *block, size_t bytes);
+wd_status wd__cuda_host_register(wd_device *device, void *address, size_t bytes, wd_err *err);
+void wd__cuda_host_unregister(wd_device *device, void *address, size_t bytes);
 
-void wd_cuda_reserve_beside(wd_device *device, size_t bytes);
+void wd__cuda_reserve_beside(wd_device *device, size_t bytes);
 
 /* ---- library_memory.c ---- */
 
-wd_status wd_cuda_measure_beside(size_t *out, wd_device *device, wd_err *err);
+wd_status wd__cuda_measure_beside(size_t *out, wd_device *device, wd_err *err);
 
 /* ---- queue.c ---- */
 
-wd_status wd_cuda_queue_open(wd_queue **out, wd_device *device, wd_err *err);
-void wd_cuda_queue_close(wd_queue *queue);
-void wd_cuda_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
-void wd_cuda_queue_copy_and_wait(wd_queue *queue, void *to, const void *from, size_t bytes);
-void wd_cuda_queue_wait(wd_queue *queue);
-wd_status wd_cuda_event_open(wd_event **out, wd_device *device, wd_err *err);
-void wd_cuda_event_close(wd_event *event);
-void wd_cuda_event_record(wd_event *event, wd_queue *queue);
-void wd_cuda_event_wait_on(wd_queue *queue, wd_event *event);
-void wd_cuda_event_wait(wd_event *event);
-bool wd_cuda_event_is_done(wd_event *event);
+wd_status wd__cuda_queue_open(wd_queue **out, wd_device *device, wd_err *err);
+void wd__cuda_queue_close(wd_queue *queue);
+void wd__cuda_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
+void wd__cuda_queue_copy_and_wait(wd_queue *queue, void *to, const void *from, size_t bytes);
+void wd__cuda_queue_wait(wd_queue *queue);
+wd_status wd__cuda_event_open(wd_event **out, wd_device *device, wd_err *err);
+void wd__cuda_event_close(wd_event *event);
+void wd__cuda_event_record(wd_event *event, wd_queue *queue);
+void wd__cuda_event_wait_on(wd_queue *queue, wd_event *event);
+void wd__cuda_event_wait(wd_event *event);
+bool wd__cuda_event_is_done(wd_event *event);
 
 /* ---- peers.c ---- */
 
@@ -125,11 +125,11 @@ extern const wd_peers_kind wd_cuda_peers_kind;
 /* ---- dispatch.c ---- */
 
 /* Loads our kernels, and opens the libraries if they are wanted. */
-wd_status wd_cuda_dispatch_open(wd_cuda_device *device, bool libraries, wd_err *err);
-void wd_cuda_dispatch_close(wd_cuda_device *device);
-void wd_cuda_queue_launch(wd_queue *queue, wd_op op, const void *args);
-size_t wd_cuda_workspace(const wd_device *device, wd_op op, const void *args);
-wd_status wd_cuda_prepare(wd_device *device, wd_op op, const void *args, wd_err *err);
-bool wd_cuda_can(const wd_device *device, wd_op op, const void *args);
+wd_status wd__cuda_dispatch_open(wd_cuda_device *device, bool libraries, wd_err *err);
+void wd__cuda_dispatch_close(wd_cuda_device *device);
+void wd__cuda_queue_launch(wd_queue *queue, wd_op op, const void *args);
+size_t wd__cuda_workspace(const wd_device *device, wd_op op, const void *args);
+wd_status wd__cuda_prepare(wd_device *device, wd_op op, const void *args, wd_err *err);
+bool wd__cuda_can(const wd_device *device, wd_op op, const void *args);
 
 #endif

@@ -20,7 +20,7 @@ static const char *const symbols[WD_CUDA_KERNEL_COUNT] = {
 #undef X
 };
 
-const char *wd_cuda_kernel_symbol(wd_cuda_kernel kernel)
+const char *wd__cuda_kernel_symbol(wd_cuda_kernel kernel)
 {
     return symbols[kernel];
 }
@@ -419,7 +419,7 @@ static launch_fn *const launch[WD_OP_COUNT] = {
     [WD_OP_CONV] = launch_conv,
 };
 
-bool wd_cuda_kernels_take(wd_op op, const void *args)
+bool wd__cuda_kernels_take(wd_op op, const void *args)
 {
     const wd_attention_args *forth = args;
     const wd_attention_backward_args *back = args;
@@ -433,15 +433,15 @@ bool wd_cuda_kernels_take(wd_op op, const void *args)
     }
 }
 
-size_t wd_cuda_kernels_workspace(wd_op op, const void *args)
+size_t wd__cuda_kernels_workspace(wd_op op, const void *args)
 {
     launcher l = {0};
     launch[op](&l, args);
     return l.used;
 }
 
-void wd_cuda_kernels_run(wd_op op, const void *args, void *workspace, wd_cuda_run_fn *run,
-                         void *context)
+void wd__cuda_kernels_run(wd_op op, const void *args, void *workspace, wd_cuda_run_fn *run,
+                          void *context)
 {
     launcher l = {.run = run, .context = context, .workspace = workspace};
     launch[op](&l, args);

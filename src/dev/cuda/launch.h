@@ -19,17 +19,17 @@ typedef void wd_cuda_run_fn(void *context, wd_cuda_kernel kernel, const unsigned
                             size_t bytes);
 
 /* "wd_kernel_layernorm": the kernel's function in the image. */
-const char *wd_cuda_kernel_symbol(wd_cuda_kernel kernel);
+const char *wd__cuda_kernel_symbol(wd_cuda_kernel kernel);
 
 /* Whether our kernels do this operation with these arguments; pointers are looked at for NULL only.
  */
-bool wd_cuda_kernels_take(wd_op op, const void *args);
+bool wd__cuda_kernels_take(wd_op op, const void *args);
 
 /* Bytes of device memory, 16-byte aligned, that it needs while it runs. Of one that is taken. */
-size_t wd_cuda_kernels_workspace(wd_op op, const void *args);
+size_t wd__cuda_kernels_workspace(wd_op op, const void *args);
 
 /* Calls `run` for its kernels in order; of one that is taken. */
-void wd_cuda_kernels_run(wd_op op, const void *args, void *workspace, wd_cuda_run_fn *run,
-                         void *context);
+void wd__cuda_kernels_run(wd_op op, const void *args, void *workspace, wd_cuda_run_fn *run,
+                          void *context);
 
 #endif

@@ -34,9 +34,9 @@ static launches launches_of(wd_op op, const void *args)
 {
     static char workspace[1 << 22];
     launches l = {0};
-    assert_true(wd_cuda_kernels_take(op, args));
-    assert_true(wd_cuda_kernels_workspace(op, args) <= sizeof workspace);
-    wd_cuda_kernels_run(op, args, workspace, note, &l);
+    assert_true(wd__cuda_kernels_take(op, args));
+    assert_true(wd__cuda_kernels_workspace(op, args) <= sizeof workspace);
+    wd__cuda_kernels_run(op, args, workspace, note, &l);
     return l;
 }
 
@@ -52,7 +52,7 @@ static void rows_of_any_width(void **state)
         assert_int_equal(l.count, 1);
         assert_int_equal(l.kernel[0], WD_CUDA_rmsnorm);
         assert_true(l.grid[0][0] >= 125 && l.grid[0][0] <= 1000);
-        assert_int_equal(wd_cuda_kernels_workspace(WD_OP_RMSNORM, &a), 0);
+        assert_int_equal(wd__cuda_kernels_workspace(WD_OP_RMSNORM, &a), 0);
     }
 }
 
@@ -88,7 +88,7 @@ static void workspace_is_counted(void **state)
                                     .width = 64,
                                     .rows_per_sample = 33,
                                     .sample_stride = 64};
-    assert_int_equal(wd_cuda_kernels_workspace(WD_OP_LAYERNORM_BACKWARD, &a),
+    assert_int_equal(wd__cuda_kernels_workspace(WD_OP_LAYERNORM_BACKWARD, &a),
                      4 * (66 * 4 + 2 * 2 * 2 * 64));
     launches l = launches_of(WD_OP_LAYERNORM_BACKWARD, &a);
     assert_int_equal(l.count, 3);
@@ -124,8 +124,8 @@ static void attention_of_large_heads(void **state)
         assert_int_equal(launches_of(WD_OP_ATTENTION, &a).count, 1);
         assert_int_equal(launches_of(WD_OP_ATTENTION_BACKWARD, &b).count, 2);
         a.head_dim = b.head_dim = 2049;
-        assert_false(wd_cuda_kernels_take(WD_OP_ATTENTION, &a));
-        assert_false(wd_cuda_kernels_take(WD_OP_ATTENTION_BACKWARD, &b));
+        assert_false(wd__cuda_kernels_take(WD_OP_ATTENTION, &a));
+        assert_false(wd__cuda_kernels_take(WD_OP_ATTENTION_BACKWARD, &b));
     }
 }
 
@@ -180,7 +180,7 @@ static void warps_write_side_by_side(void **state)
         memset(to, 0, sizeof to);
         memset(writer, -1, sizeof writer);
         filled = &a;
-        wd_cuda_kernels_run(WD_OP_FILL, &a, NULL, run_and_look, standin);
+        wd__cuda_kernels_run(WD_OP_FILL, &a, NULL, run_and_look, standin);
         for (int i = 0; i < FLAT; i++)
             assert_int_equal(writer[i], (types[t] == WD_F32 ? i / 4 : i / 8) % BLOCK);
     }
@@ -215,8 +215,8 @@ static void all_chunks_are_added_in_order(void **state)
         const float nothing = 0;
         const wd_sum_squares_args a = {
             .sum = &sum, .x = &nothing, .count = (int64_t)CHUNKS * WD_SUM_CHUNK};
-        assert_int_equal(wd_cuda_kernels_workspace(WD_OP_SUM_SQUARES, &a), sizeof sums + 8);
-        wd_cuda_kernels_run(WD_OP_SUM_SQUARES, &a, sums, run_finish, standin);
+        assert_int_equal(wd__cuda_kernels_workspace(WD_OP_SUM_SQUARES, &a), sizeof sums + 8);
+        wd__cuda_kernels_run(WD_OP_SUM_SQUARES, &a, sums, run_finish, standin);
         for (int i = 0; i < CHUNKS; i++) expected += sums[i];
         assert_true(expected != 0 && sum == (float)expected);
         wd_standin_close(standin);
@@ -226,9 +226,9 @@ static void all_chunks_are_added_in_order(void **state)
 static void kernels_have_names(void **state)
 {
     (void)state;
-    assert_string_equal(wd_cuda_kernel_symbol(WD_CUDA_layernorm), "wd_kernel_layernorm");
+    assert_string_equal(wd__cuda_kernel_symbol(WD_CUDA_layernorm), "wd_kernel_layernorm");
     for (int i = 0; i < WD_CUDA_KERNEL_COUNT; i++)
-        assert_memory_equal(wd_cuda_kernel_symbol((wd_cuda_kernel)i), "wd_kernel_", 10);
+        assert_memory_equal(wd__cuda_kernel_symbol((wd_cuda_kernel)i), "wd_kernel_", 10);
 }
 
 int main(void)

@@ -134,11 +134,11 @@ static wd_status work(wd_queue *queue, char *block, wd_err *err)
 static wd_status free_bytes(size_t *out, const wd_device *device, wd_err *err)
 {
     size_t total;
-    const wd_cuda_device *d = wd_cuda_of(device);
-    wd_cu_result result = wd_cuda_driver_of(d)->ctx_set_current(d->gpu.context);
-    if (!result) result = wd_cuda_driver_of(d)->mem_get_info(out, &total);
+    const wd_cuda_device *d = wd__cuda_of(device);
+    wd_cu_result result = wd__cuda_driver_of(d)->ctx_set_current(d->gpu.context);
+    if (!result) result = wd__cuda_driver_of(d)->mem_get_info(out, &total);
     if (!result) return WD_OK;
-    return wd_cuda_fail(err, wd_cuda_driver_of(d), result, "%s: its memory", device->name);
+    return wd__cuda_fail(err, wd__cuda_driver_of(d), result, "%s: its memory", device->name);
 }
 
 /* Does the work on a queue and in a block of its own, with the workspace that a rehearsal found. */
@@ -162,7 +162,7 @@ out:
     return status;
 }
 
-wd_status wd_cuda_measure_beside(size_t *out, wd_device *device, wd_err *err)
+wd_status wd__cuda_measure_beside(size_t *out, wd_device *device, wd_err *err)
 {
     size_t before, after;
     WD_TRY(free_bytes(&before, device, err));

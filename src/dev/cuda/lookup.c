@@ -338,7 +338,7 @@ static bool place_has(const place *p, const char *const *name)
     return *name;
 }
 
-void wd_cuda_lookup_prefer(const char *const *const *lists, int count)
+void wd__cuda_lookup_prefer(const char *const *const *lists, int count)
 {
     int have = 0;
     preferred = NULL;
@@ -350,17 +350,17 @@ void wd_cuda_lookup_prefer(const char *const *const *lists, int count)
     }
 }
 
-void wd_cuda_lookup(wd_cuda_found *out, const char *const *name)
+void wd__cuda_lookup(wd_cuda_found *out, const char *const *name)
 {
     look(out, places, name);
 }
 
-void wd_cuda_lookup_driver(wd_cuda_found *out, const char *const *name)
+void wd__cuda_lookup_driver(wd_cuda_found *out, const char *const *name)
 {
     look(out, driver_places, name);
 }
 
-int wd_cuda_lookup_beside(void *handle, const char *pattern)
+int wd__cuda_lookup_beside(void *handle, const char *pattern)
 {
     char path[PATH_MAX];
     glob_t files = {0};

@@ -36,17 +36,17 @@ static void reserve(wd_cuda_device *device, size_t bytes)
     device->base.bytes_max = room - room % WD_CUDA_GRANULE;
 }
 
-void wd_cuda_reserve_beside(wd_device *device, size_t bytes)
+void wd__cuda_reserve_beside(wd_device *device, size_t bytes)
 {
-    reserve(wd_cuda_of(device), bytes);
+    reserve(wd__cuda_of(device), bytes);
 }
 
-wd_status wd_cuda_pool_measure(wd_cuda_device *device, size_t free_at_first, wd_err *err)
+wd_status wd__cuda_pool_measure(wd_cuda_device *device, size_t free_at_first, wd_err *err)
 {
-    const wd_cuda_driver *driver = wd_cuda_driver_of(device);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(device);
     size_t free, total;
     const wd_cu_result result = driver->mem_get_info(&free, &total);
-    if (result) return wd_cuda_fail(err, driver, result, "%s: its memory", device->base.name);
+    if (result) return wd__cuda_fail(err, driver, result, "%s: its memory", device->base.name);
     device->bytes_loaded = free_at_first > free ? free_at_first - free : 0;
     device->bytes_free = free;
     device->base.traits.granule = WD_CUDA_GRANULE;
@@ -66,7 +66,7 @@ wd_status wd_cuda_pool_measure(wd_cuda_device *device, size_t free_at_first, wd_
 static wd_status explain_shortage(wd_cuda_device *device, size_t bytes, wd_err *err)
 {
     size_t free = 0, total = 0;
-    wd_cuda_driver_of(device)->mem_get_info(&free, &total);
+    wd__cuda_driver_of(device)->mem_get_info(&free, &total);
     const size_t own = device->base.bytes + device->base.traits.bytes_beside;
     return wd_fail(err, WD_OUT_OF_MEMORY,
                    "%s: %zu bytes asked for, %zu free: of %zu this device has %zu, and other "
@@ -75,84 +75,84 @@ static wd_status explain_shortage(wd_cuda_device *device, size_t bytes, wd_err *
                    total - free > own ? total - free - own : 0);
 }
 
-wd_status wd_cuda_alloc(void **out, wd_device *device, size_t bytes, wd_err *err)
+wd_status wd__cuda_alloc(void **out, wd_device *device, size_t bytes, wd_err *err)
 {
-    wd_cuda_device *d = wd_cuda_of(device);
-    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    wd_cuda_device *d = wd__cuda_of(device);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(d);
     wd_cu_address address = 0;
-    if (!wd_cuda_enter(d)) return wd_cuda_fault(device, err);
+    if (!wd__cuda_enter(d)) return wd__cuda_fault(device, err);
     wd_cu_result result = driver->mem_alloc(&address, bytes);
     if (result == WD_CU_OUT_OF_MEMORY) return explain_shortage(d, bytes, err);
     if (result)
-        return wd_cuda_fail(err, driver, result, "%s: %zu bytes of memory", device->name, bytes);
+        return wd__cuda_fail(err, driver, result, "%s: %zu bytes of memory", device->name, bytes);
     result = driver->memset_d8_async(address, 0, bytes, d->setup);
     if (!result) result = driver->stream_synchronize(d->setup);
     if (result) {
         driver->ctx_synchronize(); /* nothing writes to the block any more */
         driver->mem_free(address);
-        return wd_cuda_fail(err, driver, result, "%s: zeroing %zu bytes", device->name, bytes);
+        return wd__cuda_fail(err, driver, result, "%s: zeroing %zu bytes", device->name, bytes);
     }
     *out = (void *)(uintptr_t)address;
     return WD_OK;
 }
 
-void wd_cuda_free(wd_device *device, void *block, size_t bytes)
+void wd__cuda_free(wd_device *device, void *block, size_t bytes)
 {
-    wd_cuda_device *d = wd_cuda_of(device);
+    wd_cuda_device *d = wd__cuda_of(device);
     (void)bytes;
-    wd_cuda_wait_if_failed(d);
-    const wd_cu_result result = wd_cuda_driver_of(d)->mem_free((wd_cu_address)(uintptr_t)block);
-    if (!d->failed) wd_cuda_check(d, result, "freeing a block of memory");
+    wd__cuda_wait_if_failed(d);
+    const wd_cu_result result = wd__cuda_driver_of(d)->mem_free((wd_cu_address)(uintptr_t)block);
+    if (!d->failed) wd__cuda_check(d, result, "freeing a block of memory");
 }
 
 /* ---- pinned host memory ---- */
 
-wd_status wd_cuda_host_alloc(void **out, wd_device *device, size_t bytes, wd_err *err)
+wd_status wd__cuda_host_alloc(void **out, wd_device *device, size_t bytes, wd_err *err)
 {
-    wd_cuda_device *d = wd_cuda_of(device);
-    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    wd_cuda_device *d = wd__cuda_of(device);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(d);
     void *block = NULL;
-    if (!wd_cuda_enter(d)) return wd_cuda_fault(device, err);
+    if (!wd__cuda_enter(d)) return wd__cuda_fault(device, err);
     const wd_cu_result result = driver->mem_host_alloc(&block, bytes, WD_CU_HOST_ALLOC_PORTABLE);
     if (result)
-        return wd_cuda_fail(err, driver, result,
-                            "the driver cannot pin %zu bytes of host memory, which the machine, a "
-                            "container (docker run --ulimit memlock=-1) or WSL may limit",
-                            bytes);
+        return wd__cuda_fail(err, driver, result,
+                             "the driver cannot pin %zu bytes of host memory, which the machine, a "
+                             "container (docker run --ulimit memlock=-1) or WSL may limit",
+                             bytes);
     memset(block, 0, bytes);
     *out = block;
     return WD_OK;
 }
 
-void wd_cuda_host_free(wd_device *device, void *block, size_t bytes)
+void wd__cuda_host_free(wd_device *device, void *block, size_t bytes)
 {
-    wd_cuda_device *d = wd_cuda_of(device);
+    wd_cuda_device *d = wd__cuda_of(device);
     (void)bytes;
-    wd_cuda_wait_if_failed(d);
-    const wd_cu_result result = wd_cuda_driver_of(d)->mem_free_host(block);
-    if (!d->failed) wd_cuda_check(d, result, "freeing pinned host memory");
+    wd__cuda_wait_if_failed(d);
+    const wd_cu_result result = wd__cuda_driver_of(d)->mem_free_host(block);
+    if (!d->failed) wd__cuda_check(d, result, "freeing pinned host memory");
 }
 
-wd_status wd_cuda_host_register(wd_device *device, void *address, size_t bytes, wd_err *err)
+wd_status wd__cuda_host_register(wd_device *device, void *address, size_t bytes, wd_err *err)
 {
-    wd_cuda_device *d = wd_cuda_of(device);
-    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    wd_cuda_device *d = wd__cuda_of(device);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(d);
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (!wd_cuda_enter(d)) return wd_cuda_fault(device, err);
+    if (!wd__cuda_enter(d)) return wd__cuda_fault(device, err);
     const wd_cu_result result =
         driver->mem_host_register(address, wd_round_up(bytes, page), WD_CU_HOST_REGISTER_PORTABLE);
     if (!result) return WD_OK;
-    wd_cuda_fail(err, driver, result, "the driver cannot pin %zu bytes of host memory", bytes);
+    wd__cuda_fail(err, driver, result, "the driver cannot pin %zu bytes of host memory", bytes);
     return result == WD_CU_INVALID_VALUE || result == WD_CU_HOST_MEMORY_ALREADY_REGISTERED
                ? WD_INTERNAL
                : WD_OUT_OF_MEMORY;
 }
 
-void wd_cuda_host_unregister(wd_device *device, void *address, size_t bytes)
+void wd__cuda_host_unregister(wd_device *device, void *address, size_t bytes)
 {
-    wd_cuda_device *d = wd_cuda_of(device);
+    wd_cuda_device *d = wd__cuda_of(device);
     (void)bytes;
-    wd_cuda_wait_if_failed(d);
-    const wd_cu_result result = wd_cuda_driver_of(d)->mem_host_unregister(address);
-    if (!d->failed) wd_cuda_check(d, result, "unpinning host memory");
+    wd__cuda_wait_if_failed(d);
+    const wd_cu_result result = wd__cuda_driver_of(d)->mem_host_unregister(address);
+    if (!d->failed) wd__cuda_check(d, result, "unpinning host memory");
 }

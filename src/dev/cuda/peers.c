@@ -62,7 +62,7 @@ static void keep(const cuda_peers *p, wd_nccl_result result, const char *what)
 {
     wd_err err = {0};
     fail(&err, p->nccl, p->base.device, result, what);
-    wd_cuda_keep_fault(wd_cuda_of(p->base.device), &err);
+    wd__cuda_keep_fault(wd__cuda_of(p->base.device), &err);
 }
 
 /* ---- what NCCL has been told is done ---- */
@@ -113,7 +113,7 @@ static void cuda_exchange(wd_peers *peers, wd_queue *queue, const wd_peer_move *
 {
     cuda_peers *p = (cuda_peers *)peers;
     wd_event_wait_on(queue, p->last);
-    if (!wd_cuda_enter(wd_cuda_of(queue->device))) return;
+    if (!wd__cuda_enter(wd__cuda_of(queue->device))) return;
     pthread_mutex_lock(&p->lock);
     wd_nccl_result result = put_moves(p, ((wd_cuda_queue *)queue)->stream, moves, count);
     if (!is_bad(result)) result = wait_until_done(p, p->until);
@@ -149,7 +149,7 @@ static void *look_after(void *context)
         pthread_cond_timedwait(&p->changed, &p->gate, &at);
         if (p->closing) break;
         look(p);
-        if (wd_cuda_fault(p->base.device, &fault) == WD_OK) continue;
+        if (wd__cuda_fault(p->base.device, &fault) == WD_OK) continue;
         p->on_fault(p->context, &fault);
         break;
     }
@@ -210,7 +210,7 @@ static wd_status exchange_numbers(cuda_peers *p, wd_queue *queue, wd_event *done
     wd_event_record(done, queue);
     for (int64_t looks = 0; !wd_event_is_done(done) && wd_clock_s() < p->until; looks++)
         pause_between(looks);
-    WD_TRY(wd_cuda_fault(p->base.device, err));
+    WD_TRY(wd__cuda_fault(p->base.device, err));
     if (!wd_event_is_done(done))
         return wd_fail(err, WD_DEVICE_FAULT,
                        "%s: NCCL has connected all ranks, but what they exchange does not come. "
@@ -218,7 +218,7 @@ static wd_status exchange_numbers(cuda_peers *p, wd_queue *queue, wd_event *done
                        "gradients by way of host memory",
                        p->base.device->name);
     wd_queue_copy_and_wait(queue, numbers, block, 2 * (size_t)half * sizeof *block);
-    return wd_cuda_fault(p->base.device, err);
+    return wd__cuda_fault(p->base.device, err);
 }
 
 static wd_status compare_numbers(const cuda_peers *p, const int32_t *came, wd_err *err)
@@ -287,10 +287,10 @@ static wd_status cuda_peers_check(cuda_peers *p, wd_err *err)
 static wd_status free_bytes(size_t *out, const wd_device *device, wd_err *err)
 {
     size_t total;
-    const wd_cuda_driver *driver = wd_cuda_driver_of(wd_cuda_of(device));
+    const wd_cuda_driver *driver = wd__cuda_driver_of(wd__cuda_of(device));
     const wd_cu_result result = driver->mem_get_info(out, &total);
     if (!result) return WD_OK;
-    return wd_cuda_fail(err, driver, result, "%s: its memory", device->name);
+    return wd__cuda_fail(err, driver, result, "%s: its memory", device->name);
 }
 
 static wd_status connect(cuda_peers *p, const wd_peers_options *o, wd_err *err)
@@ -315,7 +315,7 @@ static wd_status open_peers(cuda_peers *p, const wd_peers_options *o, wd_err *er
     wd_device *device = p->base.device;
     size_t before, after;
     p->until = wd_clock_s() + (o->open_s > 0 ? o->open_s : open_usual_s);
-    if (!wd_cuda_enter(wd_cuda_of(device))) return wd_cuda_fault(device, err);
+    if (!wd__cuda_enter(wd__cuda_of(device))) return wd__cuda_fault(device, err);
     WD_TRY(free_bytes(&before, device, err));
     WD_TRY(wd_event_open(&p->last, device, err));
     WD_TRY(connect(p, o, err));
@@ -330,7 +330,7 @@ static wd_status open_peers(cuda_peers *p, const wd_peers_options *o, wd_err *er
  * has failed nothing is closed, for that would wait for it. */
 static void free_peers(cuda_peers *p)
 {
-    if (!wd_cuda_of(p->base.device)->failed) wd_event_close(p->last);
+    if (!wd__cuda_of(p->base.device)->failed) wd_event_close(p->last);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->gate);
     pthread_cond_destroy(&p->changed);
@@ -342,7 +342,7 @@ static wd_status cuda_peers_open(wd_peers **out, wd_device *device, const wd_pee
 {
     cuda_peers *p;
     const wd_cuda_api *api;
-    WD_TRY(wd_cuda_api_need(&api, WD_CUDA_NCCL, err));
+    WD_TRY(wd__cuda_api_need(&api, WD_CUDA_NCCL, err));
     WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "peers", err));
     *p = (cuda_peers){.base = {.kind = &wd_cuda_peers_kind,
                                .device = device,
@@ -365,9 +365,9 @@ static wd_status cuda_peers_open(wd_peers **out, wd_device *device, const wd_pee
 static void cuda_peers_close(wd_peers *peers)
 {
     cuda_peers *p = (cuda_peers *)peers;
-    wd_cuda_device *d = wd_cuda_of(peers->device);
+    wd_cuda_device *d = wd__cuda_of(peers->device);
     end_looking(p);
-    if (wd_cuda_enter(d)) {
+    if (wd__cuda_enter(d)) {
         wd_nccl_result result = p->nccl->comm_finalize(p->comm);
         if (!is_bad(result)) result = wait_until_done(p, wd_clock_s() + close_s);
         if (result == WD_NCCL_SUCCESS)
@@ -383,18 +383,18 @@ static void cuda_peers_close(wd_peers *peers)
 
 static wd_status cuda_peers_offer(wd_peers_offer *out, wd_device *device, wd_err *err)
 {
-    wd_cuda_device *d = wd_cuda_of(device);
-    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    wd_cuda_device *d = wd__cuda_of(device);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(d);
     const wd_cuda_api *api;
     int version = 0;
-    WD_TRY(wd_cuda_api_need(&api, WD_CUDA_NCCL, err));
+    WD_TRY(wd__cuda_api_need(&api, WD_CUDA_NCCL, err));
     const wd_nccl_result result = api->nccl.get_version(&version);
     if (result) return fail(err, &api->nccl, device, result, "its version");
     snprintf(out->library, sizeof out->library, "NCCL %d.%d.%d", version / 10000,
              version / 100 % 100, version % 100);
     const wd_cu_result named =
         driver->device_get_pci_bus_id(out->hardware, sizeof out->hardware, d->gpu.number);
-    return named ? wd_cuda_fail(err, driver, named, "%s: its bus", device->name) : WD_OK;
+    return named ? wd__cuda_fail(err, driver, named, "%s: its bus", device->name) : WD_OK;
 }
 
 static wd_status cuda_peers_key(unsigned char key[WD_PEERS_KEY_BYTES], wd_device *device,
@@ -402,7 +402,7 @@ static wd_status cuda_peers_key(unsigned char key[WD_PEERS_KEY_BYTES], wd_device
 {
     const wd_cuda_api *api;
     wd_nccl_key made;
-    WD_TRY(wd_cuda_api_need(&api, WD_CUDA_NCCL, err));
+    WD_TRY(wd__cuda_api_need(&api, WD_CUDA_NCCL, err));
     const wd_nccl_result result = api->nccl.get_key(&made);
     if (result) return fail(err, &api->nccl, device, result, "a key for the job");
     memcpy(key, &made, sizeof made);

@@ -54,14 +54,14 @@ typedef struct wd_product_key {
 _Static_assert(sizeof(wd_product_key) == 10 * 8 + 12 * 4, "a key has no padding");
 
 /* The largest power of two, at most WD_PRODUCT_ALIGN, that divides all three. */
-static inline int32_t wd_product_align(uint64_t address, uint64_t line_bytes, uint64_t batch_bytes)
+static inline int32_t wd__product_align(uint64_t address, uint64_t line_bytes, uint64_t batch_bytes)
 {
     uint64_t bits = address | line_bytes | batch_bytes | WD_PRODUCT_ALIGN;
     return (int32_t)(bits & (~bits + 1));
 }
 
 /* The key of a product that cuBLASLt makes by itself. */
-static inline wd_product_key wd_product_key_of(const wd_matmul_args *a)
+static inline wd_product_key wd__product_key_of(const wd_matmul_args *a)
 {
     uint64_t size = wd_dtype_bytes(a->a_type), c_size = wd_dtype_bytes(a->c_type);
     bool many = a->batch > 1;
@@ -77,13 +77,13 @@ static inline wd_product_key wd_product_key_of(const wd_matmul_args *a)
                             .stride_c = many ? a->stride_c : 0,
                             .type = (int32_t)a->a_type,
                             .c_type = (int32_t)a->c_type,
-                            .align_a = wd_product_align((uintptr_t)a->a, (uint64_t)a->lda * size,
-                                                        many ? (uint64_t)a->stride_a * size : 0),
-                            .align_b = wd_product_align((uintptr_t)a->b, (uint64_t)a->ldb * size,
-                                                        many ? (uint64_t)a->stride_b * size : 0),
-                            .align_c = wd_product_align((uintptr_t)a->c, (uint64_t)a->ldc * c_size,
-                                                        many ? (uint64_t)a->stride_c * c_size : 0),
-                            .align_bias = a->bias ? wd_product_align((uintptr_t)a->bias, 0, 0)
+                            .align_a = wd__product_align((uintptr_t)a->a, (uint64_t)a->lda * size,
+                                                         many ? (uint64_t)a->stride_a * size : 0),
+                            .align_b = wd__product_align((uintptr_t)a->b, (uint64_t)a->ldb * size,
+                                                         many ? (uint64_t)a->stride_b * size : 0),
+                            .align_c = wd__product_align((uintptr_t)a->c, (uint64_t)a->ldc * c_size,
+                                                         many ? (uint64_t)a->stride_c * c_size : 0),
+                            .align_bias = a->bias ? wd__product_align((uintptr_t)a->bias, 0, 0)
                                                   : WD_PRODUCT_ALIGN,
                             .transpose_a = a->transpose_a,
                             .transpose_b = a->transpose_b,
@@ -92,30 +92,30 @@ static inline wd_product_key wd_product_key_of(const wd_matmul_args *a)
                             .beta = a->beta != 0};
 }
 
-static inline bool wd_product_key_equal(const wd_product_key *a, const wd_product_key *b)
+static inline bool wd__product_key_equal(const wd_product_key *a, const wd_product_key *b)
 {
     return !memcmp(a, b, sizeof *a);
 }
 
-static inline bool wd_product_extent_fits(int64_t extent)
+static inline bool wd__product_extent_fits(int64_t extent)
 {
     return extent > 0 && extent <= INT32_MAX;
 }
 
 /* Whether cuBLASLt, with the help of our kernels, makes the product. */
-static inline bool wd_product_can(const wd_matmul_args *a)
+static inline bool wd__product_can(const wd_matmul_args *a)
 {
     bool types = (a->a_type == WD_F32 || a->a_type == WD_BF16) && a->b_type == a->a_type &&
                  (a->c_type == WD_F32 || a->c_type == WD_BF16) &&
                  (!a->bias || a->bias_type == WD_F32 || a->bias_type == WD_BF16);
     return types && (a->beta == 0 || (a->beta == 1 && a->act == WD_ACT_NONE)) &&
-           (a->act == WD_ACT_NONE || a->act == WD_ACT_GELU_TANH) && wd_product_extent_fits(a->m) &&
-           wd_product_extent_fits(a->n) && wd_product_extent_fits(a->k) &&
-           wd_product_extent_fits(a->batch);
+           (a->act == WD_ACT_NONE || a->act == WD_ACT_GELU_TANH) && wd__product_extent_fits(a->m) &&
+           wd__product_extent_fits(a->n) && wd__product_extent_fits(a->k) &&
+           wd__product_extent_fits(a->batch);
 }
 
 /* Of a product that cuBLASLt knows: fp32 operands have an fp32 result. */
-static inline wd_product_types wd_product_types_of(wd_dtype type, wd_dtype c_type)
+static inline wd_product_types wd__product_types_of(wd_dtype type, wd_dtype c_type)
 {
     if (type == WD_F32) return WD_PRODUCT_F32;
     return c_type == WD_F32 ? WD_PRODUCT_BF16_TO_F32 : WD_PRODUCT_BF16;
@@ -123,20 +123,20 @@ static inline wd_product_types wd_product_types_of(wd_dtype type, wd_dtype c_typ
 
 /* Whether the product is staged. cuBLASLt has no bf16 result of fp32 operands, and a bias is of the
  * result's dtype. */
-static inline bool wd_product_is_staged(const wd_product_rule *rule, const wd_matmul_args *a)
+static inline bool wd__product_is_staged(const wd_product_rule *rule, const wd_matmul_args *a)
 {
     return (a->a_type == WD_F32 && a->c_type != WD_F32) || (a->bias && a->bias_type != a->c_type) ||
-           (a->act != WD_ACT_NONE && !rule->gelu_tanh[wd_product_types_of(a->a_type, a->c_type)]);
+           (a->act != WD_ACT_NONE && !rule->gelu_tanh[wd__product_types_of(a->a_type, a->c_type)]);
 }
 
 /* Whether it is made in pieces of rows. */
-static inline bool wd_product_is_cut(const wd_product_rule *rule, const wd_matmul_args *a)
+static inline bool wd__product_is_cut(const wd_product_rule *rule, const wd_matmul_args *a)
 {
     return rule->cut && !a->transpose_a;
 }
 
 /* The product that a staged one is made of: c is fp32 and dense, the bias is in it already. */
-static inline wd_matmul_args wd_product_staged(const wd_matmul_args *a, void *stage)
+static inline wd_matmul_args wd__product_staged(const wd_matmul_args *a, void *stage)
 {
     wd_matmul_args inner = *a;
     inner.c = stage;
@@ -149,40 +149,40 @@ static inline wd_matmul_args wd_product_staged(const wd_matmul_args *a, void *st
     return inner;
 }
 
-static inline size_t wd_product_stage_bytes(const wd_matmul_args *a)
+static inline size_t wd__product_stage_bytes(const wd_matmul_args *a)
 {
     return wd_round_up((size_t)(a->batch * a->m * a->n) * sizeof(float), 256);
 }
 
 /* Of the piece that is filled up: its rows, and what shifts it to the product's alignment. */
-static inline size_t wd_product_piece_bytes(int64_t line, wd_dtype type)
+static inline size_t wd__product_piece_bytes(int64_t line, wd_dtype type)
 {
     return wd_round_up(
         (size_t)(WD_PRODUCT_CHUNK_ROWS * line) * wd_dtype_bytes(type) + WD_PRODUCT_ALIGN, 256);
 }
 
 /* Rows of `a`, and of the result. */
-static inline size_t wd_product_piece_a_bytes(const wd_matmul_args *a)
+static inline size_t wd__product_piece_a_bytes(const wd_matmul_args *a)
 {
-    return wd_product_piece_bytes(a->lda, a->a_type);
+    return wd__product_piece_bytes(a->lda, a->a_type);
 }
 
-static inline size_t wd_product_piece_c_bytes(const wd_matmul_args *a)
+static inline size_t wd__product_piece_c_bytes(const wd_matmul_args *a)
 {
-    return wd_product_piece_bytes(a->ldc, a->c_type);
+    return wd__product_piece_bytes(a->ldc, a->c_type);
 }
 
 /* Bytes of workspace: cuBLASLt's, then the stage, then the piece. */
-static inline size_t wd_product_workspace(const wd_product_rule *rule, const wd_matmul_args *a)
+static inline size_t wd__product_workspace(const wd_product_rule *rule, const wd_matmul_args *a)
 {
     size_t bytes = WD_PRODUCT_WORKSPACE;
     wd_matmul_args inner = *a;
-    if (wd_product_is_staged(rule, a)) {
-        bytes += wd_product_stage_bytes(a);
-        inner = wd_product_staged(a, NULL);
+    if (wd__product_is_staged(rule, a)) {
+        bytes += wd__product_stage_bytes(a);
+        inner = wd__product_staged(a, NULL);
     }
-    if (wd_product_is_cut(rule, a))
-        bytes += wd_product_piece_a_bytes(&inner) + wd_product_piece_c_bytes(&inner);
+    if (wd__product_is_cut(rule, a))
+        bytes += wd__product_piece_a_bytes(&inner) + wd__product_piece_c_bytes(&inner);
     return bytes;
 }
 

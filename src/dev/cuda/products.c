@@ -16,7 +16,7 @@
 
 /* ---- open and close ---- */
 
-wd_status wd_cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, wd_err *err)
+wd_status wd__cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, wd_err *err)
 {
     wd_cuda_products *p;
     *out = NULL;
@@ -35,7 +35,7 @@ wd_status wd_cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, 
                     "cuBLASLt %zu does not work on this GPU: %s", p->lt->get_version(),
                     p->lt->status_name(refused));
     }
-    if (status == WD_OK) status = wd_products_check(p, err);
+    if (status == WD_OK) status = wd__products_check(p, err);
     if (status == WD_INTERNAL) { /* it refused a product */
         status = WD_UNSUPPORTED;
         if (err) err->status = status;
@@ -43,20 +43,20 @@ wd_status wd_cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, 
     if (status == WD_OK)
         *out = p;
     else
-        wd_cuda_products_close(p);
+        wd__cuda_products_close(p);
     return status;
 }
 
-void wd_cuda_products_close(wd_cuda_products *p)
+void wd__cuda_products_close(wd_cuda_products *p)
 {
     if (!p) return;
-    wd_product_plans_close(p);
+    wd__product_plans_close(p);
     if (p->handle) p->lt->destroy(p->handle);
     pthread_mutex_destroy(&p->lock);
     wd_free(p);
 }
 
-void wd_cuda_products_version(const wd_cuda_products *p, char *out, size_t bytes)
+void wd__cuda_products_version(const wd_cuda_products *p, char *out, size_t bytes)
 {
     size_t at = strlen(out), version = p->lt->get_version();
     WD_REQUIRE(at < bytes, "the text of versions is full");
@@ -66,15 +66,15 @@ void wd_cuda_products_version(const wd_cuda_products *p, char *out, size_t bytes
 
 /* ---- what they can, and take ---- */
 
-bool wd_cuda_products_can(wd_cuda_products *p, const wd_matmul_args *args)
+bool wd__cuda_products_can(wd_cuda_products *p, const wd_matmul_args *args)
 {
     (void)p;
-    return wd_product_can(args);
+    return wd__product_can(args);
 }
 
-size_t wd_cuda_products_workspace(wd_cuda_products *p, const wd_matmul_args *args)
+size_t wd__cuda_products_workspace(wd_cuda_products *p, const wd_matmul_args *args)
 {
-    return wd_product_workspace(&p->rule, args);
+    return wd__product_workspace(&p->rule, args);
 }
 
 /* ---- launches ---- */
@@ -85,7 +85,7 @@ static wd_status own(const wd_cuda_work *work, wd_op op, const void *args, wd_er
     wd_cuda_work without = *work;
     without.workspace = NULL;
     without.workspace_bytes = 0;
-    return wd_cuda_kernels_launch(&without, op, args, err);
+    return wd__cuda_kernels_launch(&without, op, args, err);
 }
 
 /* One call of cublasLtMatmul; the workspace begins with the library's, of `room` bytes. */
@@ -111,13 +111,13 @@ static wd_status multiply(wd_cuda_products *p, const wd_cuda_work *work, const w
 {
     wd_product_plan_lt *plan;
     pthread_mutex_lock(&p->lock);
-    wd_status status = wd_product_plan_find(&plan, p, args, room, err);
+    wd_status status = wd__product_plan_find(&plan, p, args, room, err);
     if (status == WD_OK && !plan->refused) {
         const wd_lt_status refusal = call(p, plan, work, args, room);
         if (!refusal)
             plan->launched = true;
-        else if (!wd_product_plan_give_up(plan, p, refusal, args))
-            status = wd_products_refused(p, WD_INTERNAL, refusal, "the launch", args, plan, err);
+        else if (!wd__product_plan_give_up(plan, p, refusal, args))
+            status = wd__products_refused(p, WD_INTERNAL, refusal, "the launch", args, plan, err);
     }
     const bool ours = status == WD_OK && plan->refused;
     pthread_mutex_unlock(&p->lock);
@@ -157,14 +157,14 @@ static wd_status multiply_rest(wd_cuda_products *p, const wd_cuda_work *work,
                                const wd_matmul_args *args, char *space, wd_err *err)
 {
     const int64_t missing = WD_PRODUCT_CHUNK_ROWS - args->m;
-    const size_t a_bytes = wd_product_piece_a_bytes(args);
+    const size_t a_bytes = wd__product_piece_a_bytes(args);
     size_t room = WD_PRODUCT_WORKSPACE;
     wd_matmul_args piece = *args;
     if (!space) {
-        const size_t bytes = a_bytes + wd_product_piece_c_bytes(args);
+        const size_t bytes = a_bytes + wd__product_piece_c_bytes(args);
         if (bytes > room)
-            return wd_products_refused(p, WD_UNSUPPORTED, WD_LT_STATUS_NOT_SUPPORTED,
-                                       "the number of rows", args, NULL, err);
+            return wd__products_refused(p, WD_UNSUPPORTED, WD_LT_STATUS_NOT_SUPPORTED,
+                                        "the number of rows", args, NULL, err);
         room -= bytes;
         space = (char *)work->workspace + room;
     }
@@ -221,7 +221,7 @@ static wd_status multiply_cut(wd_cuda_products *p, const wd_cuda_work *work,
 static wd_status multiply_any(wd_cuda_products *p, const wd_cuda_work *work,
                               const wd_matmul_args *args, char *space, wd_err *err)
 {
-    if (wd_product_is_cut(&p->rule, args)) return multiply_cut(p, work, args, space, err);
+    if (wd__product_is_cut(&p->rule, args)) return multiply_cut(p, work, args, space, err);
     const wd_status status = multiply(p, work, args, WD_PRODUCT_WORKSPACE, err);
     if (status != WD_UNSUPPORTED || args->batch > 1) return status;
     return multiply_cut(p, work, args, NULL, err);
@@ -231,12 +231,12 @@ static wd_status multiply_any(wd_cuda_products *p, const wd_cuda_work *work,
 static wd_status multiply_staged(wd_cuda_products *p, const wd_cuda_work *work,
                                  const wd_matmul_args *args, char *stage, wd_err *err)
 {
-    wd_matmul_args inner = wd_product_staged(args, stage);
+    wd_matmul_args inner = wd__product_staged(args, stage);
     int64_t rows = args->batch * args->m;
     if (args->bias)
         WD_TRY(copy_rows(work, stage, WD_F32, args->n, args->bias, args->bias_type, 0, rows,
                          args->n, err));
-    WD_TRY(multiply_any(p, work, &inner, stage + wd_product_stage_bytes(args), err));
+    WD_TRY(multiply_any(p, work, &inner, stage + wd__product_stage_bytes(args), err));
     if (args->act != WD_ACT_NONE)
         WD_TRY(own(
             work, WD_OP_ACTIVATION,
@@ -257,15 +257,15 @@ static wd_status multiply_staged(wd_cuda_products *p, const wd_cuda_work *work,
                err);
 }
 
-wd_status wd_cuda_products_launch(wd_cuda_products *p, const wd_cuda_work *work,
-                                  const wd_matmul_args *args, wd_err *err)
+wd_status wd__cuda_products_launch(wd_cuda_products *p, const wd_cuda_work *work,
+                                   const wd_matmul_args *args, wd_err *err)
 {
     char *space = (char *)work->workspace + WD_PRODUCT_WORKSPACE;
-    WD_REQUIRE(wd_product_can(args), "a product that cuBLASLt cannot make was launched");
-    WD_REQUIRE(work->workspace_bytes >= wd_product_workspace(&p->rule, args),
+    WD_REQUIRE(wd__product_can(args), "a product that cuBLASLt cannot make was launched");
+    WD_REQUIRE(work->workspace_bytes >= wd__product_workspace(&p->rule, args),
                "a product has %zu bytes of workspace, not %zu", work->workspace_bytes,
-               wd_product_workspace(&p->rule, args));
-    wd_status status = wd_product_is_staged(&p->rule, args)
+               wd__product_workspace(&p->rule, args));
+    wd_status status = wd__product_is_staged(&p->rule, args)
                            ? multiply_staged(p, work, args, space, err)
                            : multiply_any(p, work, args, space, err);
     if (status == WD_UNSUPPORTED) status = err->status = WD_INTERNAL;
@@ -327,12 +327,12 @@ static void add_algorithm(char *text, const wd_cuda_lt *lt, const wd_product_pla
     add(text, ", workspace %zu", plan->workspace_bytes);
 }
 
-wd_status wd_products_refused(const wd_cuda_products *p, wd_status status, wd_lt_status refusal,
-                              const char *what, const wd_matmul_args *a,
-                              const wd_product_plan_lt *plan, wd_err *err)
+wd_status wd__products_refused(const wd_cuda_products *p, wd_status status, wd_lt_status refusal,
+                               const char *what, const wd_matmul_args *a,
+                               const wd_product_plan_lt *plan, wd_err *err)
 {
     char text[TEXT] = "";
-    const wd_product_key key = wd_product_key_of(a);
+    const wd_product_key key = wd__product_key_of(a);
     add_product(text, &key, a->m);
     if (plan && plan->chosen) {
         add(text, "; ");
@@ -344,8 +344,8 @@ wd_status wd_products_refused(const wd_cuda_products *p, wd_status status, wd_lt
                    p->lt->get_version(), what, text, p->lt->status_name(refusal));
 }
 
-void wd_products_warn(const wd_cuda_products *p, wd_lt_status refusal, const wd_matmul_args *a,
-                      const wd_product_plan_lt *plan)
+void wd__products_warn(const wd_cuda_products *p, wd_lt_status refusal, const wd_matmul_args *a,
+                       const wd_product_plan_lt *plan)
 {
     char text[TEXT] = "";
     const char *name = p->lt->status_name(refusal);
@@ -368,7 +368,7 @@ void wd_products_warn(const wd_cuda_products *p, wd_lt_status refusal, const wd_
                           : "");
 }
 
-bool wd_cuda_products_describe(wd_cuda_products *p, int64_t i, char *out, size_t bytes)
+bool wd__cuda_products_describe(wd_cuda_products *p, int64_t i, char *out, size_t bytes)
 {
     char text[TEXT] = "";
     pthread_mutex_lock(&p->lock);

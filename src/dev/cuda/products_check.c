@@ -87,22 +87,22 @@ static wd_status multiply(const check *c, wd_dtype type, size_t result, int64_t 
 {
     int64_t size = (int64_t)wd_dtype_bytes(type);
     char *block = (char *)(uintptr_t)c->block;
-    return wd_cuda_products_launch(c->products, &c->work,
-                                   &(wd_matmul_args){.c = block + result + begin * N * size,
-                                                     .a = block + AT_A + begin * K * size,
-                                                     .b = block + AT_B,
-                                                     .c_type = type,
-                                                     .a_type = type,
-                                                     .b_type = type,
-                                                     .transpose_b = true,
-                                                     .m = rows,
-                                                     .n = N,
-                                                     .k = K,
-                                                     .lda = K,
-                                                     .ldb = K,
-                                                     .ldc = N,
-                                                     .batch = 1},
-                                   err);
+    return wd__cuda_products_launch(c->products, &c->work,
+                                    &(wd_matmul_args){.c = block + result + begin * N * size,
+                                                      .a = block + AT_A + begin * K * size,
+                                                      .b = block + AT_B,
+                                                      .c_type = type,
+                                                      .a_type = type,
+                                                      .b_type = type,
+                                                      .transpose_b = true,
+                                                      .m = rows,
+                                                      .n = N,
+                                                      .k = K,
+                                                      .lda = K,
+                                                      .ldb = K,
+                                                      .ldc = N,
+                                                      .batch = 1},
+                                    err);
 }
 
 static float load(const char *from, wd_dtype type, int64_t i)
@@ -226,26 +226,26 @@ static wd_status check_gelu(const check *c, wd_dtype type, wd_dtype c_type, wd_e
     }
     WD_TRY(copy(c, true, AT_A, COUNT * 4, err));
     WD_TRY(copy(c, true, AT_B, COUNT * 4 + GELU_SIDE * 4, err));
-    WD_TRY(wd_cuda_products_launch(c->products, &c->work,
-                                   &(wd_matmul_args){.c = block + AT_WHOLE,
-                                                     .a = block + AT_A,
-                                                     .b = block + AT_B,
-                                                     .bias = block + AT_BIAS,
-                                                     .c_type = c_type,
-                                                     .a_type = type,
-                                                     .b_type = type,
-                                                     .bias_type = c_type,
-                                                     .m = GELU_SIDE,
-                                                     .n = GELU_SIDE,
-                                                     .k = GELU_SIDE,
-                                                     .lda = GELU_SIDE,
-                                                     .ldb = GELU_SIDE,
-                                                     .ldc = GELU_SIDE,
-                                                     .batch = 1,
-                                                     .act = WD_ACT_GELU_TANH},
-                                   err));
+    WD_TRY(wd__cuda_products_launch(c->products, &c->work,
+                                    &(wd_matmul_args){.c = block + AT_WHOLE,
+                                                      .a = block + AT_A,
+                                                      .b = block + AT_B,
+                                                      .bias = block + AT_BIAS,
+                                                      .c_type = c_type,
+                                                      .a_type = type,
+                                                      .b_type = type,
+                                                      .bias_type = c_type,
+                                                      .m = GELU_SIDE,
+                                                      .n = GELU_SIDE,
+                                                      .k = GELU_SIDE,
+                                                      .lda = GELU_SIDE,
+                                                      .ldb = GELU_SIDE,
+                                                      .ldc = GELU_SIDE,
+                                                      .batch = 1,
+                                                      .act = WD_ACT_GELU_TANH},
+                                    err));
     WD_TRY(copy(c, false, AT_WHOLE, COUNT * 4, err));
-    c->products->rule.gelu_tanh[wd_product_types_of(type, c_type)] =
+    c->products->rule.gelu_tanh[wd__product_types_of(type, c_type)] =
         is_gelu_tanh(c->host + AT_WHOLE, c_type);
     return WD_OK;
 }
@@ -270,7 +270,7 @@ static wd_status check_algorithms(const wd_cuda_products *p, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_products_check(wd_cuda_products *p, wd_err *err)
+wd_status wd__products_check(wd_cuda_products *p, wd_err *err)
 {
     const wd_cuda_driver *driver = &p->gpu->api->driver;
     check c = {.products = p, .driver = driver, .work = {.gpu = p->gpu}};

@@ -38,30 +38,30 @@ struct wd_cuda_products {
 /* The plan of a product that is neither staged nor cut, with layouts of its number of rows unless
  * it is refused; the lock is held. WD_UNSUPPORTED: its algorithm does not take this number of rows,
  * or takes more than `room` bytes of workspace for it. */
-wd_status wd_product_plan_find(wd_product_plan_lt **out, wd_cuda_products *products,
-                               const wd_matmul_args *args, size_t room, wd_err *err);
+wd_status wd__product_plan_find(wd_product_plan_lt **out, wd_cuda_products *products,
+                                const wd_matmul_args *args, size_t room, wd_err *err);
 
 /* Leaves all later products of the plan to our own kernel if `refusal` of a launch says that
  * cuBLASLt does not make them, and warns once; the lock is held. False: `refusal` is a fault. */
-bool wd_product_plan_give_up(wd_product_plan_lt *plan, const wd_cuda_products *products,
-                             wd_lt_status refusal, const wd_matmul_args *args);
-void wd_product_plans_close(wd_cuda_products *products);
+bool wd__product_plan_give_up(wd_product_plan_lt *plan, const wd_cuda_products *products,
+                              wd_lt_status refusal, const wd_matmul_args *args);
+void wd__product_plans_close(wd_cuda_products *products);
 
 /* ---- products_check.c ---- */
 
 /* Finds out by numbers what `products->rule` says. */
-wd_status wd_products_check(wd_cuda_products *products, wd_err *err);
+wd_status wd__products_check(wd_cuda_products *products, wd_err *err);
 
 /* ---- products.c: products as text ---- */
 
 /* Fails with `status`: "cuBLASLt refused WHAT of a product (dtypes, shape, algorithm): NAME OF
  * REFUSAL", and what to do. `plan` NULL: without algorithm. */
-wd_status wd_products_refused(const wd_cuda_products *products, wd_status status,
-                              wd_lt_status refusal, const char *what, const wd_matmul_args *args,
-                              const wd_product_plan_lt *plan, wd_err *err);
+wd_status wd__products_refused(const wd_cuda_products *products, wd_status status,
+                               wd_lt_status refusal, const char *what, const wd_matmul_args *args,
+                               const wd_product_plan_lt *plan, wd_err *err);
 
 /* Warns that our own kernel makes the products of `plan`. */
-void wd_products_warn(const wd_cuda_products *products, wd_lt_status refusal,
-                      const wd_matmul_args *args, const wd_product_plan_lt *plan);
+void wd__products_warn(const wd_cuda_products *products, wd_lt_status refusal,
+                       const wd_matmul_args *args, const wd_product_plan_lt *plan);
 
 #endif

@@ -169,7 +169,7 @@ static void close_plan(wd_product_plan_lt *plan, const wd_cuda_lt *lt)
 static void give_up(wd_product_plan_lt *plan, const wd_cuda_products *p, wd_lt_status refusal,
                     const wd_matmul_args *a)
 {
-    wd_products_warn(p, refusal, a, plan);
+    wd__products_warn(p, refusal, a, plan);
     close_objects(plan, p->lt);
     plan->refused = true;
 }
@@ -181,8 +181,8 @@ static bool is_refusal(wd_lt_status status)
            status == WD_LT_STATUS_ARCH_MISMATCH;
 }
 
-bool wd_product_plan_give_up(wd_product_plan_lt *plan, const wd_cuda_products *p,
-                             wd_lt_status refusal, const wd_matmul_args *a)
+bool wd__product_plan_give_up(wd_product_plan_lt *plan, const wd_cuda_products *p,
+                              wd_lt_status refusal, const wd_matmul_args *a)
 {
     /* cublasLtMatmul allocates what its algorithm needs beside the workspace, before it launches;
      * other failures may be those of an earlier kernel, after which no launch works */
@@ -213,7 +213,7 @@ static wd_status add_plan(wd_cuda_products *p, const wd_product_key *key,
     /* what failed for another reason may work later, with other bits than our kernel's */
     if (status && !is_refusal(status)) {
         close_plan(plan, p->lt);
-        return wd_products_refused(p, WD_INTERNAL, status, what, args, NULL, err);
+        return wd__products_refused(p, WD_INTERNAL, status, what, args, NULL, err);
     }
     if (status) give_up(plan, p, status, args);
     p->plan[p->plans++] = plan;
@@ -240,22 +240,22 @@ static wd_lt_status set_rows(wd_product_plan_lt *plan, const wd_cuda_products *p
     return WD_LT_STATUS_SUCCESS;
 }
 
-wd_status wd_product_plan_find(wd_product_plan_lt **out, wd_cuda_products *p,
-                               const wd_matmul_args *args, size_t room, wd_err *err)
+wd_status wd__product_plan_find(wd_product_plan_lt **out, wd_cuda_products *p,
+                                const wd_matmul_args *args, size_t room, wd_err *err)
 {
-    wd_product_key key = wd_product_key_of(args);
+    wd_product_key key = wd__product_key_of(args);
     int64_t at = 0;
-    while (at < p->plans && !wd_product_key_equal(&p->plan[at]->key, &key)) at++;
+    while (at < p->plans && !wd__product_key_equal(&p->plan[at]->key, &key)) at++;
     if (at == p->plans) WD_TRY(add_plan(p, &key, args, err));
     *out = p->plan[at];
     if ((*out)->refused) return WD_OK;
     wd_lt_status refusal = set_rows(*out, p, args->m);
     if (!refusal && (*out)->workspace_bytes > room) refusal = WD_LT_STATUS_NOT_SUPPORTED;
     if (!refusal) return WD_OK;
-    return wd_products_refused(p, WD_UNSUPPORTED, refusal, "the number of rows", args, *out, err);
+    return wd__products_refused(p, WD_UNSUPPORTED, refusal, "the number of rows", args, *out, err);
 }
 
-void wd_product_plans_close(wd_cuda_products *p)
+void wd__product_plans_close(wd_cuda_products *p)
 {
     while (p->plans > 0) close_plan(p->plan[--p->plans], p->lt);
     wd_free(p->plan);

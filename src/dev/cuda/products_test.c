@@ -15,13 +15,13 @@ static wd_cuda_products *open_products(void)
 {
     wd_cuda_products *p;
     wd_err err;
-    wd_test_ok(wd_cuda_products_open(&p, wd_standin_gpu(), &err), &err);
+    wd_test_ok(wd__cuda_products_open(&p, wd_standin_gpu(), &err), &err);
     return p;
 }
 
 static void close_products(wd_cuda_products *p)
 {
-    wd_cuda_products_close(p);
+    wd__cuda_products_close(p);
     assert_int_equal(wd_the_standin_asked.descriptors, 0);
 }
 
@@ -46,7 +46,7 @@ static void *filled(int64_t count, wd_dtype type, uint64_t seed)
 {
     void *data = aligned_alloc(64, (size_t)(count * 4 + 63) / 64 * 64);
     assert_non_null(data);
-    for (int64_t i = 0; i < count; i++) wd_store(data, type, i, normal_value((uint64_t)i + seed));
+    for (int64_t i = 0; i < count; i++) wd__store(data, type, i, normal_value((uint64_t)i + seed));
     return data;
 }
 
@@ -91,10 +91,10 @@ static void release(operands *o)
 
 static wd_status launch(wd_cuda_products *p, const wd_matmul_args *args, wd_err *err)
 {
-    size_t bytes = wd_cuda_products_workspace(p, args);
+    size_t bytes = wd__cuda_products_workspace(p, args);
     void *space = aligned_alloc(256, (bytes + 255) / 256 * 256);
     assert_non_null(space);
-    wd_status status = wd_cuda_products_launch(
+    wd_status status = wd__cuda_products_launch(
         p, &(wd_cuda_work){.gpu = p->gpu, .workspace = space, .workspace_bytes = bytes}, args, err);
     free(space);
     return status;
@@ -108,7 +108,7 @@ static operands make_both(wd_cuda_products *p, form f)
     wd_matmul_args plain = o.args;
     plain.c = o.other_c;
     wd_ref_matmul(&plain, NULL);
-    assert_true(wd_cuda_products_can(p, &o.args));
+    assert_true(wd__cuda_products_can(p, &o.args));
     wd_test_ok(launch(p, &o.args, &err), &err);
     return o;
 }
@@ -140,14 +140,14 @@ static void number_of_rows_is_no_part_of_the_key(void **state)
     assert_int_equal(wd_the_standin_asked.heuristics, before + 1);
     /* slices that begin anywhere have the key of the whole */
     operands o = make((form){64, 40, 63, WD_BF16, WD_BF16, WD_BF16, .beta = 0});
-    wd_product_key whole = wd_product_key_of(&o.args);
+    wd_product_key whole = wd__product_key_of(&o.args);
     for (int64_t row = 1; row < 64; row++) {
         wd_matmul_args slice = o.args;
         slice.a = (char *)o.a + row * 63 * 2;
         slice.c = (char *)o.c + row * 40 * 2;
         slice.m = 64 - row;
-        wd_product_key key = wd_product_key_of(&slice);
-        assert_true(wd_product_key_equal(&key, &whole));
+        wd_product_key key = wd__product_key_of(&slice);
+        assert_true(wd__product_key_equal(&key, &whole));
     }
     release(&o);
     close_products(p);
@@ -184,16 +184,16 @@ static void everything_else_is_part_of_the_key(void **state)
     other[13].beta = 1;
     other[14].act = WD_ACT_GELU_TANH;
     other[15].a = (const void *)4;
-    wd_product_key key = wd_product_key_of(&base);
+    wd_product_key key = wd__product_key_of(&base);
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-        wd_product_key next = wd_product_key_of(&other[i]);
-        assert_false(wd_product_key_equal(&key, &next));
+        wd_product_key next = wd__product_key_of(&other[i]);
+        assert_false(wd__product_key_equal(&key, &next));
     }
     wd_matmul_args gradient = other[11];
     gradient.m = 24;
-    key = wd_product_key_of(&gradient);
-    wd_product_key next = wd_product_key_of(&other[11]);
-    assert_false(wd_product_key_equal(&key, &next));
+    key = wd__product_key_of(&gradient);
+    wd_product_key next = wd__product_key_of(&other[11]);
+    assert_false(wd__product_key_equal(&key, &next));
 }
 
 /* Plans of a steady step are those of the first. */
@@ -206,10 +206,10 @@ static void plans_are_made_once(void **state)
         {16, 24, 33, WD_BF16, WD_F32, WD_F32, .transpose_a = true, .beta = 1}};
     wd_cuda_products *p = open_products();
     for (int step = 0; step < 3; step++) {
-        int64_t before = wd_the_standin_asked.heuristics, allocs = wd_alloc_count();
+        int64_t before = wd_the_standin_asked.heuristics, allocs = wd__alloc_count();
         for (int i = 0; i < 3; i++) check(p, forms[i]);
         assert_int_equal(wd_the_standin_asked.heuristics - before, step ? 0 : 3);
-        if (step) assert_int_equal(wd_alloc_count(), allocs);
+        if (step) assert_int_equal(wd__alloc_count(), allocs);
     }
     close_products(p);
 }
@@ -248,7 +248,7 @@ static void sums_with_a_rest_are_not_shared(void **state)
         char text[512];
         wd_the_standin_faults.lt_splits = wd_the_standin_faults.lt_drops = true;
         check(p, (form){64, 48, k[i], WD_BF16, WD_F32, WD_F32, .transpose_a = true, .beta = 1});
-        assert_true(wd_cuda_products_describe(p, opened, text, sizeof text));
+        assert_true(wd__cuda_products_describe(p, opened, text, sizeof text));
         assert_non_null(strstr(text, k[i] % 64 ? "split 1" : "split 4"));
         close_products(p);
     }
@@ -278,20 +278,20 @@ static void plans_are_described(void **state)
     wd_cuda_products *p = open_products();
     const int64_t opened = p->plans;
     check(p, (form){19, 24, 40, WD_BF16, WD_BF16, WD_BF16, .bias = true, .act = WD_ACT_GELU_TANH});
-    assert_true(wd_cuda_products_describe(p, opened, text, sizeof text));
+    assert_true(wd__cuda_products_describe(p, opened, text, sizeof text));
     assert_string_equal(text, "BF16 x BF16 -> BF16, n 24, k 40, b transposed, lines of 40 40 24, "
                               "bias, GELU: algorithm 66, tile 24, stages unknown, split 1, "
                               "workspace 1048576");
     check(p, (form){19, 25, 40, WD_F32, WD_F32, WD_F32, .transpose_a = true, .beta = 1});
-    assert_true(wd_cuda_products_describe(p, opened + 1, text, sizeof text));
+    assert_true(wd__cuda_products_describe(p, opened + 1, text, sizeof text));
     assert_string_equal(text, "F32 x F32 -> F32, m 19, n 25, k 40, a transposed, lines of 19 25 25 "
                               "aligned to 4 4 4 bytes, added to the result: algorithm 66, tile 24, "
                               "stages unknown, split 1, workspace 1048576");
     check(p, (form){19, 24, 40, WD_BF16, WD_F32, WD_F32, .bias = true, .gap = 8});
-    assert_true(wd_cuda_products_describe(p, opened + 2, text, sizeof text));
+    assert_true(wd__cuda_products_describe(p, opened + 2, text, sizeof text));
     assert_non_null(strstr(text, "lines of 48 40 32 aligned to 2 16 4 bytes, bias: "));
-    assert_false(wd_cuda_products_describe(p, opened + 3, text, sizeof text));
-    assert_false(wd_cuda_products_describe(p, -1, text, sizeof text));
+    assert_false(wd__cuda_products_describe(p, opened + 3, text, sizeof text));
+    assert_false(wd__cuda_products_describe(p, -1, text, sizeof text));
     close_products(p);
 }
 
@@ -366,19 +366,19 @@ static void what_it_cannot_do(void **state)
     (void)state;
     wd_cuda_products *p = open_products();
     operands o = make((form){8, 8, 8, WD_F32, WD_F32, WD_F32, .beta = 0});
-    assert_true(wd_cuda_products_can(p, &o.args));
+    assert_true(wd__cuda_products_can(p, &o.args));
     wd_matmul_args none = o.args;
     none.k = 0;
-    assert_false(wd_cuda_products_can(p, &none));
+    assert_false(wd__cuda_products_can(p, &none));
     none = o.args;
     none.m = (int64_t)1 << 31;
-    assert_false(wd_cuda_products_can(p, &none));
+    assert_false(wd__cuda_products_can(p, &none));
     none = o.args;
     none.a_type = none.b_type = WD_F16;
-    assert_false(wd_cuda_products_can(p, &none));
+    assert_false(wd__cuda_products_can(p, &none));
     none = o.args;
     none.act = WD_ACT_SILU;
-    assert_false(wd_cuda_products_can(p, &none));
+    assert_false(wd__cuda_products_can(p, &none));
     release(&o);
     close_products(p);
 }
@@ -397,7 +397,7 @@ static void refusals_are_errors(void **state)
     assert_non_null(strstr(err.message, "install another version of cuBLASLt"));
     wd_cuda_products *none;
     wd_the_standin_faults.lt_fail_matmul = 1;
-    wd_test_refused(wd_cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
+    wd_test_refused(wd__cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
                     "refused the launch");
     wd_test_ok(launch(p, &o.args, &err), &err);
     release(&o);
@@ -444,12 +444,12 @@ static void products_without_algorithm_are_made_by_our_kernel(void **state)
     wd_err err;
     wd_cuda_products *none;
     wd_the_standin_faults.lt_none = true;
-    wd_test_refused(wd_cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
+    wd_test_refused(wd__cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
                     "has no algorithm for the products by which it is checked");
-    assert_int_equal(wd_cuda_products_open(&none, p->gpu, NULL), WD_UNSUPPORTED);
+    assert_int_equal(wd__cuda_products_open(&none, p->gpu, NULL), WD_UNSUPPORTED);
     wd_the_standin_faults.lt_none = false;
     wd_the_standin_faults.lt_fail_matmul = 1;
-    assert_int_equal(wd_cuda_products_open(&none, p->gpu, NULL), WD_UNSUPPORTED);
+    assert_int_equal(wd__cuda_products_open(&none, p->gpu, NULL), WD_UNSUPPORTED);
     wd_the_standin_faults.lt_fail_matmul = 0;
     wd_log_to(NULL, NULL, WD_LOG_ERROR);
     close_products(p);
@@ -483,7 +483,7 @@ static void refused_launches_are_made_by_our_kernel(void **state)
             strstr(warning, "refused to launch a product (BF16 x BF16 -> BF16, m 130, "));
         assert_non_null(strstr(warning, p->lt->status_name(refusals[i / 2])));
         assert_int_equal(before, strstr(warning, "their last bits differ") != NULL);
-        assert_true(wd_cuda_products_describe(p, opened, text, sizeof text));
+        assert_true(wd__cuda_products_describe(p, opened, text, sizeof text));
         assert_non_null(strstr(text, ": a kernel of this program"));
         /* products of other keys remain the library's */
         check(p, (form){130, 32, 16, WD_BF16, WD_BF16, WD_BF16, .bias = true});
@@ -519,7 +519,7 @@ static void rows_that_depend_on_rows_are_cut(void **state)
     wd_cuda_products *p;
     const wd_cuda_gpu *gpu = wd_standin_gpu();
     wd_the_standin_faults.lt_rows_matter = true;
-    wd_test_ok(wd_cuda_products_open(&p, gpu, &err), &err);
+    wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
     assert_true(p->rule.cut && p->rule.gelu_tanh[WD_PRODUCT_F32]);
     check_slices_of(p, (form){515, 40, 24, WD_F32, WD_F32, WD_F32, .bias = true});
     check_slices_of(p, (form){515, 40, 24, WD_BF16, WD_F32, WD_F32, .beta = 0});
@@ -611,7 +611,7 @@ static void library_that_never_repeats_itself_is_refused(void **state)
     wd_cuda_products *p;
     const wd_cuda_gpu *gpu = wd_standin_gpu();
     wd_the_standin_faults.lt_always = true;
-    wd_test_refused(wd_cuda_products_open(&p, gpu, &err), &err, WD_UNSUPPORTED,
+    wd_test_refused(wd__cuda_products_open(&p, gpu, &err), &err, WD_UNSUPPORTED,
                     "install another version of cuBLASLt");
     assert_null(p);
     assert_int_equal(wd_the_standin_asked.descriptors, 0);
@@ -624,7 +624,7 @@ static void rounded_operands_are_refused(void **state)
     wd_cuda_products *p;
     const wd_cuda_gpu *gpu = wd_standin_gpu();
     wd_the_standin_faults.lt_tf32 = true;
-    wd_test_refused(wd_cuda_products_open(&p, gpu, &err), &err, WD_UNSUPPORTED,
+    wd_test_refused(wd__cuda_products_open(&p, gpu, &err), &err, WD_UNSUPPORTED,
                     "NVIDIA_TF32_OVERRIDE");
     assert_null(p);
 }
@@ -637,7 +637,7 @@ static void implementations_that_say_nothing(void **state)
     wd_cuda_products *p;
     const wd_cuda_gpu *gpu = wd_standin_gpu();
     wd_the_standin_faults.lt_no_mask = true;
-    wd_test_ok(wd_cuda_products_open(&p, gpu, &err), &err);
+    wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
     check(p, (form){19, 24, 40, WD_F32, WD_F32, WD_F32, .bias = true});
     close_products(p);
 }
@@ -655,7 +655,7 @@ static void other_form_of_gelu_is_done_by_our_kernel(void **state)
         wd_cuda_products *p;
         const wd_cuda_gpu *gpu = wd_standin_gpu();
         wd_the_standin_faults.lt_gelu_erf[erf] = true;
-        wd_test_ok(wd_cuda_products_open(&p, gpu, &err), &err);
+        wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
         for (int t = 0; t < WD_PRODUCT_TYPES; t++) {
             const int64_t own = wd_standin_own_launches();
             assert_int_equal(p->rule.gelu_tanh[t], t != erf);
@@ -717,7 +717,7 @@ static void failures_while_it_is_opened(void **state)
     for (int64_t calls = 0;; calls++) {
         const wd_cuda_gpu *gpu = wd_standin_gpu();
         wd_standin_driver_fail_after(calls);
-        wd_status status = wd_cuda_products_open(&p, gpu, &err);
+        wd_status status = wd__cuda_products_open(&p, gpu, &err);
         wd_standin_driver_fail_after(-1);
         if (status == WD_OK) break;
         assert_true(status == WD_OUT_OF_MEMORY || status == WD_UNSUPPORTED ||
@@ -726,7 +726,7 @@ static void failures_while_it_is_opened(void **state)
         assert_int_equal(wd_the_standin_asked.descriptors, 0);
         assert_true(calls < 100);
     }
-    wd_cuda_products_close(p);
+    wd__cuda_products_close(p);
 }
 
 static void version_is_named(void **state)
@@ -734,7 +734,7 @@ static void version_is_named(void **state)
     (void)state;
     char text[64] = "driver 13.0, ";
     wd_cuda_products *p = open_products();
-    wd_cuda_products_version(p, text, sizeof text);
+    wd__cuda_products_version(p, text, sizeof text);
     assert_string_equal(text, "driver 13.0, cuBLASLt 13.1.0");
     close_products(p);
 }

@@ -33,7 +33,7 @@ static void end_step(report *r, const char *name, wd_status status, const wd_err
     json_t *step = json_object();
     json_object_set_new(step, "step", json_string(name));
     json_object_set_new(step, "seconds", json_real(wd_clock_s() - r->begun));
-    if (r->device && !wd_cuda_driver_of(r->device)->mem_get_info(&free, &total))
+    if (r->device && !wd__cuda_driver_of(r->device)->mem_get_info(&free, &total))
         json_object_set_new(step, "bytes_free", json_integer((json_int_t)free));
     if (status != WD_OK) json_object_set_new(step, "error", wd_json_string(err->message));
     r->failed |= status != WD_OK;
@@ -42,7 +42,7 @@ static void end_step(report *r, const char *name, wd_status status, const wd_err
 
 static void add_gpu(const report *r)
 {
-    const wd_cuda_driver *driver = wd_cuda_driver_of(r->device);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(r->device);
     json_t *attributes = json_object();
     size_t bytes = 0;
     int version = 0, value = 0;
@@ -107,13 +107,13 @@ static void open_products(report *r)
     wd_err err;
     wd_cuda_device *d = r->device;
     begin_step(r);
-    wd_status status = wd_cuda_api_need(&d->gpu.api, WD_CUDA_LT, &err);
+    wd_status status = wd__cuda_api_need(&d->gpu.api, WD_CUDA_LT, &err);
     end_step(r, "find cuBLASLt", status, &err);
     if (status != WD_OK) return;
     json_object_set_new(r->all, "cublaslt_version",
                         json_integer((json_int_t)d->gpu.api->lt.get_version()));
     begin_step(r);
-    status = wd_cuda_products_open(&d->products, &d->gpu, &err);
+    status = wd__cuda_products_open(&d->products, &d->gpu, &err);
     end_step(r, "open cuBLASLt and check its products", status, &err);
 }
 
@@ -122,7 +122,7 @@ static void open_cudnn(report *r)
     wd_err err;
     wd_cuda_device *d = r->device;
     begin_step(r);
-    wd_status status = wd_cuda_api_need(&d->gpu.api, WD_CUDA_CUDNN, &err);
+    wd_status status = wd__cuda_api_need(&d->gpu.api, WD_CUDA_CUDNN, &err);
     end_step(r, "find cuDNN", status, &err);
     if (status != WD_OK) return;
     json_object_set_new(r->all, "cudnn_version",
@@ -133,10 +133,10 @@ static void open_cudnn(report *r)
     end_step(r, "describe the GPU by cuDNN", status, &err);
     r->failed = failed; /* nothing else needs the description */
     begin_step(r);
-    status = wd_cuda_attention_open(&d->attention, &d->gpu, &err);
+    status = wd__cuda_attention_open(&d->attention, &d->gpu, &err);
     end_step(r, "open attention by cuDNN", status, &err);
     begin_step(r);
-    status = wd_cuda_conv_open(&d->conv, &d->gpu, &err);
+    status = wd__cuda_conv_open(&d->conv, &d->gpu, &err);
     end_step(r, "open convolutions by cuDNN", status, &err);
 }
 
@@ -145,7 +145,7 @@ static void find_nccl(report *r)
     wd_err err;
     int version = 0;
     begin_step(r);
-    const wd_status status = wd_cuda_api_need(&r->device->gpu.api, WD_CUDA_NCCL, &err);
+    const wd_status status = wd__cuda_api_need(&r->device->gpu.api, WD_CUDA_NCCL, &err);
     end_step(r, "find NCCL", status, &err);
     if (status != WD_OK || r->device->gpu.api->nccl.get_version(&version)) return;
     json_object_set_new(r->all, "nccl_version", json_integer(version));
@@ -158,9 +158,9 @@ int main(void)
     wd_err err;
     tested_gpu_begin(true);
     begin_step(&r);
-    wd_status status = wd_cuda_open_kernels(&device, tested_gpu_number(), &err);
+    wd_status status = wd__cuda_open_kernels(&device, tested_gpu_number(), &err);
     tested_gpu_require(status, "a GPU", &err);
-    r.device = wd_cuda_of(device);
+    r.device = wd__cuda_of(device);
     end_step(&r, "open the context and load our kernels", status, &err);
     add_gpu(&r);
     open_products(&r);

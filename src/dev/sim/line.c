@@ -3,7 +3,7 @@
 
 #include "core/memory.h"
 
-wd_status wd_sim_line_open(wd_sim_line **out, wd_err *err)
+wd_status wd__sim_line_open(wd_sim_line **out, wd_err *err)
 {
     wd_sim_line *line;
     WD_TRY(wd_alloc((void **)&line, 1, sizeof *line, "a queue", err));
@@ -14,7 +14,7 @@ wd_status wd_sim_line_open(wd_sim_line **out, wd_err *err)
     return WD_OK;
 }
 
-wd_sim_line *wd_sim_line_hold(wd_sim_line *line)
+wd_sim_line *wd__sim_line_hold(wd_sim_line *line)
 {
     pthread_mutex_lock(&line->lock);
     line->holders++;
@@ -22,7 +22,7 @@ wd_sim_line *wd_sim_line_hold(wd_sim_line *line)
     return line;
 }
 
-void wd_sim_line_drop(wd_sim_line *line)
+void wd__sim_line_drop(wd_sim_line *line)
 {
     if (!line) return;
     pthread_mutex_lock(&line->lock);
@@ -34,7 +34,7 @@ void wd_sim_line_drop(wd_sim_line *line)
     wd_free(line);
 }
 
-int64_t wd_sim_line_submitted(wd_sim_line *line)
+int64_t wd__sim_line_submitted(wd_sim_line *line)
 {
     pthread_mutex_lock(&line->lock);
     int64_t submitted = line->submitted;
@@ -42,7 +42,7 @@ int64_t wd_sim_line_submitted(wd_sim_line *line)
     return submitted;
 }
 
-bool wd_sim_line_is_done(wd_sim_line *line, int64_t count)
+bool wd__sim_line_is_done(wd_sim_line *line, int64_t count)
 {
     pthread_mutex_lock(&line->lock);
     const bool done = line->done >= count;
@@ -50,7 +50,7 @@ bool wd_sim_line_is_done(wd_sim_line *line, int64_t count)
     return done;
 }
 
-double wd_sim_line_wait(wd_sim_line *line, int64_t count)
+double wd__sim_line_wait(wd_sim_line *line, int64_t count)
 {
     pthread_mutex_lock(&line->lock);
     while (line->done < count) pthread_cond_wait(&line->moved, &line->lock);

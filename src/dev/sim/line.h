@@ -20,14 +20,14 @@ typedef struct wd_sim_line {
 } wd_sim_line;
 
 /* Opens a line with one reference, the caller's. */
-wd_status wd_sim_line_open(wd_sim_line **out, wd_err *err);
-wd_sim_line *wd_sim_line_hold(wd_sim_line *line); /* returns it */
-void wd_sim_line_drop(
+wd_status wd__sim_line_open(wd_sim_line **out, wd_err *err);
+wd_sim_line *wd__sim_line_hold(wd_sim_line *line); /* returns it */
+void wd__sim_line_drop(
     wd_sim_line *line); /* dropping the last reference frees it; NULL is allowed */
 
-int64_t wd_sim_line_submitted(wd_sim_line *line);
+int64_t wd__sim_line_submitted(wd_sim_line *line);
 /* Waits until the first `count` pieces are done; returns the line's clock. */
-double wd_sim_line_wait(wd_sim_line *line, int64_t count);
-bool wd_sim_line_is_done(wd_sim_line *line, int64_t count);
+double wd__sim_line_wait(wd_sim_line *line, int64_t count);
+bool wd__sim_line_is_done(wd_sim_line *line, int64_t count);
 
 #endif

@@ -10,12 +10,12 @@ static const double LATE_MAX_S = 5e-3;
 
 double (*wd_sim_clock_s)(void) = wd_clock_s;
 
-double wd_sim_begin_s(double ready_s)
+double wd__sim_begin_s(double ready_s)
 {
     return fmax(ready_s, wd_sim_clock_s() - LATE_MAX_S);
 }
 
-void wd_sim_sleep_until(double over_s)
+void wd__sim_sleep_until(double over_s)
 {
     double whole = floor(over_s);
     const struct timespec until = {.tv_sec = (time_t)whole,
@@ -24,12 +24,12 @@ void wd_sim_sleep_until(double over_s)
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) continue;
 }
 
-double wd_sim_pace_seconds(double units, double per_s)
+double wd__sim_pace_seconds(double units, double per_s)
 {
     return per_s > 0 ? units / per_s : 0;
 }
 
-double wd_sim_pace_take(wd_sim_pace *pace, double from_s, double seconds)
+double wd__sim_pace_take(wd_sim_pace *pace, double from_s, double seconds)
 {
     if (!(seconds > 0)) return from_s;
     pthread_mutex_lock(&pace->lock);

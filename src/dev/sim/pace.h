@@ -16,10 +16,10 @@ extern double (*wd_sim_clock_s)(void);
 
 /* The time at which work begins that could begin at `ready_s`: ready_s, if that was a moment ago,
  * else now. */
-double wd_sim_begin_s(double ready_s);
+double wd__sim_begin_s(double ready_s);
 
 /* Sleeps until the work is over. */
-void wd_sim_sleep_until(double over_s);
+void wd__sim_sleep_until(double over_s);
 
 /* A shared resource that does one piece of work after another: a link, or a processor. */
 typedef struct wd_sim_pace {
@@ -28,10 +28,10 @@ typedef struct wd_sim_pace {
 } wd_sim_pace;
 
 /* The seconds that `units` take at a rate; 0: the rate is not limited. */
-double wd_sim_pace_seconds(double units, double per_s);
+double wd__sim_pace_seconds(double units, double per_s);
 
 /* Adds work of `seconds` at `from_s`; returns the time at which it is done. Work of no seconds
  * waits for nothing. */
-double wd_sim_pace_take(wd_sim_pace *pace, double from_s, double seconds);
+double wd__sim_pace_take(wd_sim_pace *pace, double from_s, double seconds);
 
 #endif

@@ -63,13 +63,13 @@ static double run_launch(sim_queue *q, const command *c, double from_s)
     wd_sim_device *device = device_of(q);
     const double rate = device->flops_per_s[wd_op_precision(c->op, &c->args)];
     const double begun_s = wd_sim_clock_s();
-    double left_s = wd_sim_pace_seconds(wd_op_flops(c->op, &c->args), rate), over_s = from_s;
+    double left_s = wd__sim_pace_seconds(wd_op_flops(c->op, &c->args), rate), over_s = from_s;
     wd_cpu_kernels_run(&device->kernels, c->op, &c->args, q->base.workspace,
                        q->base.workspace_bytes);
     const double worked_s = wd_sim_clock_s() - begun_s;
     for (; left_s > 0; left_s -= PIECE_S) {
-        over_s = wd_sim_pace_take(&device->processor, over_s, fmin(left_s, PIECE_S));
-        wd_sim_sleep_until(over_s);
+        over_s = wd__sim_pace_take(&device->processor, over_s, fmin(left_s, PIECE_S));
+        wd__sim_sleep_until(over_s);
     }
     return fmax(over_s, from_s + worked_s);
 }
@@ -94,14 +94,14 @@ static double run_copy(const copy_command *c, double from_s)
         for (int i = 0; i < LINKS; i++) {
             wd_sim_device *end = c->end[i];
             if (!end) continue;
-            const double seconds = wd_sim_pace_seconds((double)bytes, end->link_bytes_per_s);
-            over_s = fmax(over_s, wd_sim_pace_take(&end->link, from_s, seconds));
+            const double seconds = wd__sim_pace_seconds((double)bytes, end->link_bytes_per_s);
+            over_s = fmax(over_s, wd__sim_pace_take(&end->link, from_s, seconds));
         }
         double begun_s = wd_sim_clock_s();
         memcpy(c->to + done, c->from + done, bytes);
         over_s = fmax(over_s, from_s + wd_sim_clock_s() - begun_s);
-        wd_sim_sleep_until(over_s);
-        from_s = wd_sim_begin_s(over_s);
+        wd__sim_sleep_until(over_s);
+        from_s = wd__sim_begin_s(over_s);
     }
     return from_s;
 }
@@ -110,20 +110,20 @@ static double run(sim_queue *q, const command *c, double free_s)
 {
     double ready_s = free_s > c->submitted_s ? free_s : c->submitted_s;
     wd_sim_device *device = device_of(q);
-    if (c->kind != WAIT && wd_sim_has_failed(device)) return ready_s;
+    if (c->kind != WAIT && wd__sim_has_failed(device)) return ready_s;
     switch (c->kind) {
     case LAUNCH:
-        return run_launch(q, c, wd_sim_begin_s(ready_s));
+        return run_launch(q, c, wd__sim_begin_s(ready_s));
     case COPY:
-        return run_copy(&c->copy, wd_sim_begin_s(ready_s));
+        return run_copy(&c->copy, wd__sim_begin_s(ready_s));
     case FAIL:
         device->failed_op = (int)c->op;
         return ready_s;
     case WAIT:
         break;
     }
-    double happened_s = wd_sim_line_wait(c->wait.line, c->wait.count);
-    wd_sim_line_drop(c->wait.line);
+    double happened_s = wd__sim_line_wait(c->wait.line, c->wait.count);
+    wd__sim_line_drop(c->wait.line);
     return happened_s > ready_s ? happened_s : ready_s;
 }
 
@@ -169,7 +169,7 @@ static void submit(sim_queue *q)
     pthread_mutex_unlock(&q->line->lock);
 }
 
-void wd_sim_queue_launch(wd_queue *queue, wd_op op, const void *args)
+void wd__sim_queue_launch(wd_queue *queue, wd_op op, const void *args)
 {
     wd_queue_need_workspace(queue, op, args);
     wd_sim_device *device = (wd_sim_device *)queue->device;
@@ -180,9 +180,9 @@ void wd_sim_queue_launch(wd_queue *queue, wd_op op, const void *args)
     submit((sim_queue *)queue);
 }
 
-void wd_sim_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
+void wd__sim_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
 {
-    wd_sim_device *end[LINKS] = {wd_sim_owner(to), wd_sim_owner(from)};
+    wd_sim_device *end[LINKS] = {wd__sim_owner(to), wd__sim_owner(from)};
     command *c = begin((sim_queue *)queue);
     c->kind = COPY;
     c->copy = (copy_command){.to = to, .from = from, .bytes = bytes};
@@ -191,22 +191,22 @@ void wd_sim_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes
     submit((sim_queue *)queue);
 }
 
-void wd_sim_queue_wait(wd_queue *queue)
+void wd__sim_queue_wait(wd_queue *queue)
 {
     wd_sim_line *line = ((sim_queue *)queue)->line;
-    wd_sim_line_wait(line, wd_sim_line_submitted(line));
+    wd__sim_line_wait(line, wd__sim_line_submitted(line));
 }
 
-wd_sim_line *wd_sim_queue_line(wd_queue *queue)
+wd_sim_line *wd__sim_queue_line(wd_queue *queue)
 {
     return ((sim_queue *)queue)->line;
 }
 
-void wd_sim_queue_wait_for(wd_queue *queue, wd_sim_line *other, int64_t count)
+void wd__sim_queue_wait_for(wd_queue *queue, wd_sim_line *other, int64_t count)
 {
     sim_queue *q = (sim_queue *)queue;
     if (other == q->line) { /* it is in order */
-        wd_sim_line_drop(other);
+        wd__sim_line_drop(other);
         return;
     }
     command *c = begin(q);
@@ -218,18 +218,18 @@ void wd_sim_queue_wait_for(wd_queue *queue, wd_sim_line *other, int64_t count)
 
 /* ---- open and close ---- */
 
-size_t wd_sim_queue_bytes(void)
+size_t wd__sim_queue_bytes(void)
 {
     return sizeof(sim_queue);
 }
 
-wd_status wd_sim_queue_open(wd_queue **out, wd_device *device, wd_err *err)
+wd_status wd__sim_queue_open(wd_queue **out, wd_device *device, wd_err *err)
 {
     wd_status status;
     sim_queue *q;
     int failed = 0;
     WD_TRY(wd_queue_create(&q, sizeof *q, device, err));
-    WD_TRY_OUT(wd_sim_line_open(&q->line, err));
+    WD_TRY_OUT(wd__sim_line_open(&q->line, err));
     failed = pthread_create(&q->worker, NULL, work, q);
     if (failed)
         status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no thread for a queue: %s", device->name,
@@ -239,12 +239,12 @@ out:
         *out = &q->base;
         return WD_OK;
     }
-    wd_sim_line_drop(q->line);
+    wd__sim_line_drop(q->line);
     wd_free(q);
     return status;
 }
 
-void wd_sim_queue_close(wd_queue *queue)
+void wd__sim_queue_close(wd_queue *queue)
 {
     sim_queue *q = (sim_queue *)queue;
     pthread_mutex_lock(&q->line->lock);
@@ -252,7 +252,7 @@ void wd_sim_queue_close(wd_queue *queue)
     pthread_cond_broadcast(&q->line->moved);
     pthread_mutex_unlock(&q->line->lock);
     pthread_join(q->worker, NULL);
-    wd_sim_line_drop(q->line);
+    wd__sim_line_drop(q->line);
     wd_device_free(queue->device, queue->workspace);
     wd_free(q);
 }

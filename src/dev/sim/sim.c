@@ -17,7 +17,7 @@
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static wd_sim_device *open_first;
 
-wd_sim_device *wd_sim_owner(const void *address)
+wd_sim_device *wd__sim_owner(const void *address)
 {
     pthread_mutex_lock(&open_lock);
     wd_sim_device *device = open_first;
@@ -56,7 +56,7 @@ static void sim_free(wd_device *device, void *block, size_t bytes)
 static bool sim_owns(wd_device *device, const void *address)
 {
     (void)device;
-    return wd_sim_owner(address) != NULL;
+    return wd__sim_owner(address) != NULL;
 }
 
 static size_t sim_workspace(const wd_device *device, wd_op op, const void *args)
@@ -66,7 +66,7 @@ static size_t sim_workspace(const wd_device *device, wd_op op, const void *args)
 
 /* ---- faults ---- */
 
-bool wd_sim_has_failed(const wd_sim_device *device)
+bool wd__sim_has_failed(const wd_sim_device *device)
 {
     return device->failed_op != WD_OP_COUNT;
 }
@@ -74,7 +74,7 @@ bool wd_sim_has_failed(const wd_sim_device *device)
 static wd_status sim_fault(wd_device *device, wd_err *err)
 {
     const wd_sim_device *sim = (const wd_sim_device *)device;
-    if (!wd_sim_has_failed(sim)) return WD_OK;
+    if (!wd__sim_has_failed(sim)) return WD_OK;
     return wd_fail(err, WD_DEVICE_FAULT, "%s failed at launch %" PRId64 " (%s), as it was asked to",
                    device->name, sim->failing_launch, wd_op_name((wd_op)sim->failed_op));
 }
@@ -100,7 +100,7 @@ static wd_status sim_event_open(wd_event **out, wd_device *device, wd_err *err)
 static void sim_event_close(wd_event *event)
 {
     sim_event *e = (sim_event *)event;
-    wd_sim_line_drop(e->line);
+    wd__sim_line_drop(e->line);
     pthread_mutex_destroy(&e->lock);
     wd_free(e);
 }
@@ -108,13 +108,13 @@ static void sim_event_close(wd_event *event)
 static void sim_event_record(wd_event *event, wd_queue *queue)
 {
     sim_event *e = (sim_event *)event;
-    wd_sim_line *line = wd_sim_queue_line(queue);
+    wd_sim_line *line = wd__sim_queue_line(queue);
     pthread_mutex_lock(&e->lock);
     if (e->line != line) {
-        wd_sim_line_drop(e->line);
-        e->line = wd_sim_line_hold(line);
+        wd__sim_line_drop(e->line);
+        e->line = wd__sim_line_hold(line);
     }
-    e->count = wd_sim_line_submitted(line);
+    e->count = wd__sim_line_submitted(line);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -123,7 +123,7 @@ static void sim_event_record(wd_event *event, wd_queue *queue)
 static wd_sim_line *look(sim_event *e, int64_t *count)
 {
     pthread_mutex_lock(&e->lock);
-    wd_sim_line *line = e->line ? wd_sim_line_hold(e->line) : NULL;
+    wd_sim_line *line = e->line ? wd__sim_line_hold(e->line) : NULL;
     *count = e->count;
     pthread_mutex_unlock(&e->lock);
     return line;
@@ -133,16 +133,16 @@ static void sim_event_wait(wd_event *event)
 {
     int64_t count;
     wd_sim_line *line = look((sim_event *)event, &count);
-    if (line) wd_sim_line_wait(line, count);
-    wd_sim_line_drop(line);
+    if (line) wd__sim_line_wait(line, count);
+    wd__sim_line_drop(line);
 }
 
 static bool sim_event_is_done(wd_event *event)
 {
     int64_t count;
     wd_sim_line *line = look((sim_event *)event, &count);
-    const bool done = !line || wd_sim_line_is_done(line, count);
-    wd_sim_line_drop(line);
+    const bool done = !line || wd__sim_line_is_done(line, count);
+    wd__sim_line_drop(line);
     return done;
 }
 
@@ -155,7 +155,7 @@ static void sim_event_wait_on(wd_queue *queue, wd_event *event)
         return;
     }
     wd_sim_line *line = look((sim_event *)event, &count);
-    if (line) wd_sim_queue_wait_for(queue, line, count);
+    if (line) wd__sim_queue_wait_for(queue, line, count);
 }
 
 /* ---- open ---- */
@@ -166,12 +166,12 @@ static const wd_device_kind sim_kind = {
     .free = sim_free,
     .host_alloc = sim_alloc, /* whole pages, as a GPU's driver gives them */
     .host_free = sim_free,
-    .queue_open = wd_sim_queue_open,
-    .queue_close = wd_sim_queue_close,
+    .queue_open = wd__sim_queue_open,
+    .queue_close = wd__sim_queue_close,
     .reserve = wd_queue_grow_workspace,
-    .copy = wd_sim_queue_copy,
-    .launch = wd_sim_queue_launch,
-    .wait = wd_sim_queue_wait,
+    .copy = wd__sim_queue_copy,
+    .launch = wd__sim_queue_launch,
+    .wait = wd__sim_queue_wait,
     .event_open = sim_event_open,
     .event_close = sim_event_close,
     .event_record = sim_event_record,
@@ -220,7 +220,7 @@ wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_
     sim->failing_launch = options->failing_launch;
     sim->failed_op = WD_OP_COUNT;
     sim->base.event_bytes = sizeof(sim_event);
-    sim->base.queue_bytes = wd_sim_queue_bytes();
+    sim->base.queue_bytes = wd__sim_queue_bytes();
     sim->base.queue_beside_bytes = sizeof(wd_sim_line);
     sim->link_bytes_per_s = options->link_bytes_per_s;
     memcpy(sim->flops_per_s, options->flops_per_s, sizeof sim->flops_per_s);

@@ -23,23 +23,23 @@ typedef struct wd_sim_device {
 } wd_sim_device;
 
 /* The open device whose pool has the address; NULL: it is host memory. */
-wd_sim_device *wd_sim_owner(const void *address);
+wd_sim_device *wd__sim_owner(const void *address);
 
 /* Whether the device has failed; its queues then skip their work. */
-bool wd_sim_has_failed(const wd_sim_device *device);
+bool wd__sim_has_failed(const wd_sim_device *device);
 
 /* queue.c: the queue functions of this kind of device. */
-wd_status wd_sim_queue_open(wd_queue **out, wd_device *device, wd_err *err);
-size_t wd_sim_queue_bytes(void); /* of the queue's struct without the line */
-void wd_sim_queue_close(wd_queue *queue);
-void wd_sim_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
-void wd_sim_queue_launch(wd_queue *queue, wd_op op, const void *args);
-void wd_sim_queue_wait(wd_queue *queue);
+wd_status wd__sim_queue_open(wd_queue **out, wd_device *device, wd_err *err);
+size_t wd__sim_queue_bytes(void); /* of the queue's struct without the line */
+void wd__sim_queue_close(wd_queue *queue);
+void wd__sim_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
+void wd__sim_queue_launch(wd_queue *queue, wd_op op, const void *args);
+void wd__sim_queue_wait(wd_queue *queue);
 
-wd_sim_line *wd_sim_queue_line(wd_queue *queue);
+wd_sim_line *wd__sim_queue_line(wd_queue *queue);
 
 /* Makes later work of the queue wait until the first `count` pieces of `other` are done. Takes over
  * the caller's reference to it. */
-void wd_sim_queue_wait_for(wd_queue *queue, wd_sim_line *other, int64_t count);
+void wd__sim_queue_wait_for(wd_queue *queue, wd_sim_line *other, int64_t count);
 
 #endif

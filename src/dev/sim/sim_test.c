@@ -390,7 +390,7 @@ static double over_s(const fixture *s)
     double last_s = 0;
     for (int d = 0; d < 2; d++)
         for (int q = 0; q < QUEUES; q++)
-            last_s = fmax(last_s, wd_sim_queue_line(s->queue[d][q])->clock_s);
+            last_s = fmax(last_s, wd__sim_queue_line(s->queue[d][q])->clock_s);
     return last_s;
 }
 
@@ -578,10 +578,10 @@ static void late_sleeps_do_not_add_up(void **state)
     (void)state;
     wd_sim_clock_s = own_clock_s;
     own_s = 10.004;
-    assert_true(wd_sim_begin_s(10) == 10);
-    assert_true(wd_sim_begin_s(11) == 11);
+    assert_true(wd__sim_begin_s(10) == 10);
+    assert_true(wd__sim_begin_s(11) == 11);
     own_s = 10.2;
-    assert_true(fabs(wd_sim_begin_s(10) - 10.195) < 1e-9);
+    assert_true(fabs(wd__sim_begin_s(10) - 10.195) < 1e-9);
     wd_sim_clock_s = wd_clock_s;
 }
 

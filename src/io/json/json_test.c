@@ -121,9 +121,9 @@ static void strings_are_made_utf8(void **state)
         assert_string_equal(json_string_value(json), cases[i].json);
         json_decref(json);
     }
-    wd_alloc_fail_at(1);
+    wd__alloc_fail_at(1);
     assert_null(wd_json_string("\xe9"));
-    wd_alloc_fail_at(0);
+    wd__alloc_fail_at(0);
 }
 
 static void a_byte_order_mark_is_skipped(void **state)

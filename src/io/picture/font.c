@@ -126,7 +126,7 @@ static int ink_of(int *left, int glyph)
     return last < 0 ? SPACE_WIDTH : last - first + 1;
 }
 
-int64_t wd_font_width(const char *glyphs, size_t count, int scale)
+int64_t wd__font_width(const char *glyphs, size_t count, int scale)
 {
     int64_t width = 0;
     int left;
@@ -147,8 +147,8 @@ static void draw_glyph(wd_image *image, int64_t x0, int64_t y0, int glyph, int l
     }
 }
 
-void wd_font_draw(wd_image *image, int64_t x, int64_t y, const char *glyphs, size_t count,
-                  int scale, uint8_t grey)
+void wd__font_draw(wd_image *image, int64_t x, int64_t y, const char *glyphs, size_t count,
+                   int scale, uint8_t grey)
 {
     for (size_t i = 0; i < count; i++) {
         int left, glyph = (unsigned char)glyphs[i], width = ink_of(&left, glyph);
@@ -228,7 +228,7 @@ static size_t fold_point(char *out, int32_t c)
     return n;
 }
 
-size_t wd_font_fold(char *out, size_t out_bytes, const char *text)
+size_t wd__font_fold(char *out, size_t out_bytes, const char *text)
 {
     size_t used = 0, bytes = strlen(text);
     for (size_t i = 0; i < bytes;) {

@@ -11,14 +11,14 @@ enum { WD_FONT_HEIGHT = 9, WD_FONT_LINE = 12 };
 /* Converts UTF-8 text to glyphs: ASCII stays, letters lose their accents, white space becomes one
  * space, anything else a box. Writes at most `out_bytes` - 1 glyphs and a '\0'; returns their
  * number. */
-size_t wd_font_fold(char *out, size_t out_bytes, const char *text);
+size_t wd__font_fold(char *out, size_t out_bytes, const char *text);
 
 /* Width in pixels of the first `count` glyphs. */
-int64_t wd_font_width(const char *glyphs, size_t count, int scale);
+int64_t wd__font_width(const char *glyphs, size_t count, int scale);
 
 /* Draws the first `count` glyphs with their upper left corner at (x, y), which may be outside of
  * the image. */
-void wd_font_draw(wd_image *image, int64_t x, int64_t y, const char *glyphs, size_t count,
-                  int scale, uint8_t grey);
+void wd__font_draw(wd_image *image, int64_t x, int64_t y, const char *glyphs, size_t count,
+                   int scale, uint8_t grey);
 
 #endif

@@ -23,12 +23,12 @@ static void folds_to_glyphs(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char glyphs[64];
-        size_t count = wd_font_fold(glyphs, sizeof glyphs, cases[i].text);
+        size_t count = wd__font_fold(glyphs, sizeof glyphs, cases[i].text);
         assert_string_equal(glyphs, cases[i].glyphs);
         assert_int_equal(count, strlen(glyphs));
     }
     char few[4];
-    assert_int_equal(wd_font_fold(few, sizeof few, "abcdef"), 3);
+    assert_int_equal(wd__font_fold(few, sizeof few, "abcdef"), 3);
     assert_string_equal(few, "abc");
 }
 
@@ -36,7 +36,7 @@ static void folds_to_glyphs(void **state)
 static void draw_alone(wd_image *image, char glyph, int scale)
 {
     memset(image->rgb, 255, 3 * 64 * 64);
-    wd_font_draw(image, 1, 1, &glyph, 1, scale, 0);
+    wd__font_draw(image, 1, 1, &glyph, 1, scale, 0);
 }
 
 static void glyphs_differ(void **state)
@@ -45,8 +45,8 @@ static void glyphs_differ(void **state)
     wd_err err;
     for (int scale = 1; scale <= 4; scale *= 2) {
         wd_image a = {0}, b = {0};
-        wd_test_ok(wd_image_open(&a, 64, 64, &err), &err);
-        wd_test_ok(wd_image_open(&b, 64, 64, &err), &err);
+        wd_test_ok(wd__image_open(&a, 64, 64, &err), &err);
+        wd_test_ok(wd__image_open(&b, 64, 64, &err), &err);
         for (int g = ' '; g <= 127; g++) {
             draw_alone(&a, (char)g, scale);
             for (int h = ' '; h < g; h++) {
@@ -66,12 +66,12 @@ static void draws_where_it_says(void **state)
     wd_err err;
     wd_image image = {0};
     const char *text = "Wj!";
-    wd_test_ok(wd_image_open(&image, 64, 64, &err), &err);
+    wd_test_ok(wd__image_open(&image, 64, 64, &err), &err);
     for (int scale = 1; scale <= 4; scale *= 2) {
         memset(image.rgb, 255, 3 * 64 * 64);
-        int64_t width = wd_font_width(text, 3, scale);
+        int64_t width = wd__font_width(text, 3, scale);
         assert_int_equal(width, scale * (5 + 1 + 3 + 1 + 1));
-        wd_font_draw(&image, 2, 3, text, 3, scale, 7);
+        wd__font_draw(&image, 2, 3, text, 3, scale, 7);
         for (int64_t y = 0; y < 64; y++) {
             for (int64_t x = 0; x < 64; x++) {
                 bool inside = x >= 2 && x < 2 + width && y >= 3 && y < 3 + WD_FONT_HEIGHT * scale;
@@ -80,9 +80,9 @@ static void draws_where_it_says(void **state)
             }
         }
         assert_int_equal(image.rgb[3 * (3 * 64 + 2)], 7); /* W begins with ink */
-        wd_font_draw(&image, -3, -5, text, 3, scale, 9);
-        wd_font_draw(&image, 60, 60, text, 3, scale, 9);
-        wd_font_draw(&image, 1000, 0, text, 3, scale, 9);
+        wd__font_draw(&image, -3, -5, text, 3, scale, 9);
+        wd__font_draw(&image, 60, 60, text, 3, scale, 9);
+        wd__font_draw(&image, 1000, 0, text, 3, scale, 9);
     }
     wd_image_close(&image);
 }

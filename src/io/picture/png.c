@@ -39,7 +39,7 @@ static wd_status check_size(int64_t height, int64_t width, wd_err *err)
                    (long long)width, (long long)height, WD_PNG_SIDE_MAX, WD_PNG_PIXELS_MAX);
 }
 
-wd_status wd_image_open(wd_image *out, int64_t height, int64_t width, wd_err *err)
+wd_status wd__image_open(wd_image *out, int64_t height, int64_t width, wd_err *err)
 {
     void *rgb;
     WD_TRY(check_size(height, width, err));
@@ -218,8 +218,8 @@ wd_status wd_png_read(wd_image *out, const char *path, wd_err *err)
         status = refuse(&c, path, WD_BAD_FORMAT, err);
         goto out;
     }
-    status = wd_image_open(&c.image, png_get_image_height(c.png, c.info),
-                           png_get_image_width(c.png, c.info), err);
+    status = wd__image_open(&c.image, png_get_image_height(c.png, c.info),
+                            png_get_image_width(c.png, c.info), err);
     if (status != WD_OK) {
         wd_fail_in(err, "%s", path);
         goto out;

@@ -16,7 +16,7 @@ typedef struct wd_image {
 
 /* Allocates a black picture with sides from 1 to WD_PNG_SIDE_MAX and at most WD_PNG_PIXELS_MAX
  * pixels. The caller closes *out. */
-wd_status wd_image_open(wd_image *out, int64_t height, int64_t width, wd_err *err);
+wd_status wd__image_open(wd_image *out, int64_t height, int64_t width, wd_err *err);
 void wd_image_close(wd_image *image);
 
 /* Converts planes [3, height, width] fp32 in [0, 1] to rgb [height, width, 3]: 255 x, rounded half

@@ -21,7 +21,7 @@ static wd_image noise(int64_t height, int64_t width)
 {
     wd_err err;
     wd_image image = {0};
-    wd_test_ok(wd_image_open(&image, height, width, &err), &err);
+    wd_test_ok(wd__image_open(&image, height, width, &err), &err);
     for (int64_t i = 0; i < height * width * 3; i += 4) {
         uint32_t bits[4];
         wd_random_bits(bits, (wd_random){.seed = 3, .stream = WD_RANDOM_TEST}, (uint64_t)i);

@@ -42,7 +42,7 @@ static size_t fit(const char *glyphs, size_t count, int64_t width, int scale)
     size_t n = 0;
     int64_t used = -scale; /* no space before the first */
     for (; n < count; n++) {
-        used += scale + wd_font_width(glyphs + n, 1, scale);
+        used += scale + wd__font_width(glyphs + n, 1, scale);
         if (used > width) break;
     }
     if (n == count || glyphs[n] == ' ') return n;
@@ -56,9 +56,9 @@ static size_t fit(const char *glyphs, size_t count, int64_t width, int scale)
 static void end_with_dots(lines *l, int line, int64_t width, int scale)
 {
     char *glyphs = l->glyphs + l->begin[line];
-    int64_t dots = wd_font_width("...", 3, scale) + scale;
+    int64_t dots = wd__font_width("...", 3, scale) + scale;
     size_t n = l->count[line];
-    while (n > 0 && (wd_font_width(glyphs, n, scale) + dots > width || glyphs[n - 1] == ' ')) n--;
+    while (n > 0 && (wd__font_width(glyphs, n, scale) + dots > width || glyphs[n - 1] == ' ')) n--;
     memcpy(glyphs + n, "...", 3);
     l->count[line] = n + 3;
 }
@@ -67,7 +67,7 @@ static void wrap(lines *l, const char *text, int64_t width, int lines_max, int s
 {
     l->used = 0;
     if (!text) return;
-    size_t end = wd_font_fold(l->glyphs, sizeof l->glyphs - 3, text), at = 0;
+    size_t end = wd__font_fold(l->glyphs, sizeof l->glyphs - 3, text), at = 0;
     while (at < end && l->used < lines_max) {
         l->begin[l->used] = at;
         l->count[l->used] = fit(l->glyphs + at, end - at, width, scale);
@@ -101,7 +101,7 @@ static int64_t title_width(layout *p, const wd_sheet *s, int64_t row)
     int64_t widest = 0;
     wrap(&p->text, s->row_titles[row], p->width, LINES_MAX, p->scale);
     for (int i = 0; i < l->used; i++) {
-        const int64_t width = wd_font_width(l->glyphs + l->begin[i], l->count[i], p->scale);
+        const int64_t width = wd__font_width(l->glyphs + l->begin[i], l->count[i], p->scale);
         if (width > widest) widest = width;
     }
     return widest;
@@ -148,8 +148,8 @@ static void draw_lines(wd_image *image, int64_t x, int64_t y, const lines *l, in
                        uint8_t grey)
 {
     for (int i = 0; i < l->used; i++)
-        wd_font_draw(image, x, y + i * WD_FONT_LINE * scale, l->glyphs + l->begin[i], l->count[i],
-                     scale, grey);
+        wd__font_draw(image, x, y + i * WD_FONT_LINE * scale, l->glyphs + l->begin[i], l->count[i],
+                      scale, grey);
 }
 
 static void draw_row(wd_image *image, int64_t y, layout *p, const wd_sheet *s, int64_t row)
@@ -191,7 +191,7 @@ wd_status wd_sheet_draw(wd_image *out, const wd_sheet *sheet, wd_err *err)
     wd_image image = {0};
     int64_t height = 0, width = 0;
     WD_TRY(measure(&height, &width, &p, sheet, err));
-    if (wd_image_open(&image, height, width, err) != WD_OK)
+    if (wd__image_open(&image, height, width, err) != WD_OK)
         return wd_fail_in(err, "the contact sheet of %lld x %lld pictures",
                           (long long)sheet->columns, (long long)sheet->rows);
     fill(&image, 0, 0, width, height, 0xff);

@@ -17,7 +17,7 @@ typedef struct wd_sheet {
 
 /* Draws the sheet on white. Pictures below 128 pixels are enlarged by a whole factor. A label is
  * wrapped to the width of its picture and cut after three lines, and so is a row title. A sheet
- * larger than wd_image_open allows is an error. The caller closes *out. */
+ * larger than wd__image_open allows is an error. The caller closes *out. */
 wd_status wd_sheet_draw(wd_image *out, const wd_sheet *sheet, wd_err *err);
 
 #endif

@@ -35,7 +35,7 @@ typedef struct reader {
     wd_gguf_value *value; /* [values], sorted by key */
 } reader;
 
-bool wd_gguf_is(const wd_safetensors_file *file)
+bool wd__gguf_is(const wd_safetensors_file *file)
 {
     return file->bytes >= 4 && !memcmp(file->map, "GGUF", 4);
 }
@@ -49,8 +49,8 @@ static wd_status copy_header(wd_safetensors_file *file, wd_err *err)
     wd_gguf_cursor c = {file->path, begin, begin, begin + file->bytes};
     uint64_t tensors, values;
     wd_gguf_value ignored;
-    WD_TRY(wd_gguf_begin(&tensors, &values, &c, err));
-    for (uint64_t i = 0; i < values; i++) WD_TRY(wd_gguf_value_next(&ignored, &c, err));
+    WD_TRY(wd__gguf_begin(&tensors, &values, &c, err));
+    for (uint64_t i = 0; i < values; i++) WD_TRY(wd__gguf_value_next(&ignored, &c, err));
     const size_t bytes = (size_t)(c.at - begin);
     if (bytes > HEADER_BYTES_MAX)
         return wd_fail(err, WD_BAD_FORMAT, "%s: its metadata have %zu bytes, expected at most %d",
@@ -63,7 +63,7 @@ static wd_status copy_header(wd_safetensors_file *file, wd_err *err)
 
 static wd_status take_alignment(reader *r, const wd_gguf_value *v, wd_err *err)
 {
-    if (v->is_array || !wd_gguf_integer(&r->alignment, v, 0) || !r->alignment ||
+    if (v->is_array || !wd__gguf_integer(&r->alignment, v, 0) || !r->alignment ||
         r->alignment > ALIGNMENT_MAX || r->alignment & (r->alignment - 1))
         return wd_fail(err, WD_BAD_FORMAT, "%s: general.alignment is not a power of two up to %d",
                        r->cursor.path, ALIGNMENT_MAX);
@@ -104,7 +104,7 @@ static wd_status check_keys(const reader *r, wd_err *err)
         const wd_gguf_text key = r->value[i].key;
         if (compare_texts(key, r->value[i - 1].key)) continue;
         return wd_fail(err, WD_BAD_FORMAT, "%s: metadata key \"%.*s\" occurs twice", r->cursor.path,
-                       wd_gguf_shown_bytes(key), key.at);
+                       wd__gguf_shown_bytes(key), key.at);
     }
     return WD_OK;
 }
@@ -119,8 +119,8 @@ static wd_status read_values(reader *r, wd_err *err)
     r->file->metadata = json_object();
     for (uint64_t i = 0; i < r->values; i++) {
         wd_gguf_value *value = &r->value[i];
-        WD_TRY(wd_gguf_value_next(value, &r->cursor, err));
-        if (wd_gguf_is_key(value, "general.alignment"))
+        WD_TRY(wd__gguf_value_next(value, &r->cursor, err));
+        if (wd__gguf_is_key(value, "general.alignment"))
             WD_TRY(take_alignment(r, value, err));
         else
             keep_text(r->file, value);
@@ -176,7 +176,7 @@ static const struct {
     {42, WD_DTYPE_COUNT, "Q2_0"},
 };
 
-uint32_t wd_gguf_type_of(wd_dtype dtype)
+uint32_t wd__gguf_type_of(wd_dtype dtype)
 {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].dtype == dtype) return types[i].number;
@@ -214,7 +214,7 @@ static wd_status take_original_shape(wd_tensor *t, int64_t count, const char *na
     uint64_t extent, product = 1;
     bool fine = v->is_array && v->count <= WD_DIMS_MAX;
     for (uint64_t d = 0; fine && d < v->count; d++) {
-        fine = wd_gguf_integer(&extent, v, d) && extent <= INT64_MAX &&
+        fine = wd__gguf_integer(&extent, v, d) && extent <= INT64_MAX &&
                !__builtin_mul_overflow(product, extent, &product);
         if (fine) t->dim[d] = (int64_t)extent;
     }
@@ -277,16 +277,16 @@ static wd_status read_tensor(wd_safetensors_entry *out, char **next, reader *r, 
     uint64_t extents[WD_DIMS_MAX] = {0}, offset;
     size_t bytes = 0;
     char *name = *next;
-    WD_TRY(wd_gguf_text_next(&text, &r->cursor, err));
+    WD_TRY(wd__gguf_text_next(&text, &r->cursor, err));
     WD_TRY(take_name(next, text, path, err));
-    WD_TRY(wd_gguf_u32(&ndim, &r->cursor, err));
+    WD_TRY(wd__gguf_u32(&ndim, &r->cursor, err));
     if (ndim > WD_DIMS_MAX)
         return wd_fail(err, WD_BAD_FORMAT,
                        "%s: tensor \"%s\" has %" PRIu32 " dimensions, expected at most %d", path,
                        name, ndim, WD_DIMS_MAX);
-    for (uint32_t i = 0; i < ndim; i++) WD_TRY(wd_gguf_u64(&extents[i], &r->cursor, err));
-    WD_TRY(wd_gguf_u32(&type, &r->cursor, err));
-    WD_TRY(wd_gguf_u64(&offset, &r->cursor, err));
+    for (uint32_t i = 0; i < ndim; i++) WD_TRY(wd__gguf_u64(&extents[i], &r->cursor, err));
+    WD_TRY(wd__gguf_u32(&type, &r->cursor, err));
+    WD_TRY(wd__gguf_u64(&offset, &r->cursor, err));
     *out = (wd_safetensors_entry){.name = name, .stored = name, .file = path, .merges_dims = true};
     WD_TRY(take_type(&out->tensor.dtype, type, name, path, err));
     WD_TRY(take_shape(&out->tensor, &bytes, extents, ndim, name, r, err));
@@ -349,7 +349,7 @@ static wd_status read_tensors(reader *r, wd_err *err)
     return place_data(file, wd_round_up(header, (size_t)r->alignment), err);
 }
 
-wd_status wd_gguf_read(wd_safetensors_file *file, wd_err *err)
+wd_status wd__gguf_read(wd_safetensors_file *file, wd_err *err)
 {
     const uint8_t *begin = file->map, *header;
     reader r = {.file = file};
@@ -357,7 +357,7 @@ wd_status wd_gguf_read(wd_safetensors_file *file, wd_err *err)
     WD_TRY(copy_header(file, err));
     header = file->header;
     r.cursor = (wd_gguf_cursor){file->path, header, header, header + file->header_bytes};
-    WD_TRY_OUT(wd_gguf_begin(&r.tensors, &r.values, &r.cursor, err));
+    WD_TRY_OUT(wd__gguf_begin(&r.tensors, &r.values, &r.cursor, err));
     WD_TRY_OUT(read_values(&r, err));
     r.cursor = (wd_gguf_cursor){file->path, begin, begin + file->header_bytes, begin + file->bytes};
     WD_TRY_OUT(read_tensors(&r, err));

@@ -9,15 +9,15 @@
 #include "io/tensors/safetensors_file.h"
 
 /* Whether the mapped file is one, by its first bytes. */
-bool wd_gguf_is(const wd_safetensors_file *file);
+bool wd__gguf_is(const wd_safetensors_file *file);
 
 /* Fills the entries of a file that is mapped, and its metadata with those values that are texts.
  * Everything is checked before it is used: lengths, counts, types, shapes, offsets that overlap or
  * overrun. A type of weights that is not read, and another version, are refused by name. */
-wd_status wd_gguf_read(wd_safetensors_file *file, wd_err *err);
+wd_status wd__gguf_read(wd_safetensors_file *file, wd_err *err);
 
 /* ggml's number of a type of weights. */
-uint32_t wd_gguf_type_of(wd_dtype dtype);
+uint32_t wd__gguf_type_of(wd_dtype dtype);
 
 /* ---- writing ---- */
 

@@ -24,7 +24,7 @@ static wd_status take(const uint8_t **out, wd_gguf_cursor *c, uint64_t bytes, wd
     return WD_OK;
 }
 
-wd_status wd_gguf_u32(uint32_t *out, wd_gguf_cursor *c, wd_err *err)
+wd_status wd__gguf_u32(uint32_t *out, wd_gguf_cursor *c, wd_err *err)
 {
     const uint8_t *from = NULL;
     WD_TRY(take(&from, c, sizeof *out, err));
@@ -32,7 +32,7 @@ wd_status wd_gguf_u32(uint32_t *out, wd_gguf_cursor *c, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_gguf_u64(uint64_t *out, wd_gguf_cursor *c, wd_err *err)
+wd_status wd__gguf_u64(uint64_t *out, wd_gguf_cursor *c, wd_err *err)
 {
     const uint8_t *from = NULL;
     WD_TRY(take(&from, c, sizeof *out, err));
@@ -40,11 +40,11 @@ wd_status wd_gguf_u64(uint64_t *out, wd_gguf_cursor *c, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_gguf_text_next(wd_gguf_text *out, wd_gguf_cursor *c, wd_err *err)
+wd_status wd__gguf_text_next(wd_gguf_text *out, wd_gguf_cursor *c, wd_err *err)
 {
     uint64_t bytes;
     const uint8_t *from = NULL;
-    WD_TRY(wd_gguf_u64(&bytes, c, err));
+    WD_TRY(wd__gguf_u64(&bytes, c, err));
     WD_TRY(take(&from, c, bytes, err));
     *out = (wd_gguf_text){(const char *)from, (size_t)bytes};
     return WD_OK;
@@ -66,45 +66,45 @@ static wd_status skip_values(wd_gguf_cursor *c, wd_gguf_type type, uint64_t coun
         if (count > (size_t)(c->end - c->at) / bytes) return cut_short(c, err);
         return take(&ignored, c, count * bytes, err);
     }
-    for (uint64_t i = 0; i < count; i++) WD_TRY(wd_gguf_text_next(&text, c, err));
+    for (uint64_t i = 0; i < count; i++) WD_TRY(wd__gguf_text_next(&text, c, err));
     return WD_OK;
 }
 
-wd_status wd_gguf_value_next(wd_gguf_value *out, wd_gguf_cursor *c, wd_err *err)
+wd_status wd__gguf_value_next(wd_gguf_value *out, wd_gguf_cursor *c, wd_err *err)
 {
     uint32_t type;
     *out = (wd_gguf_value){.count = 1};
-    WD_TRY(wd_gguf_text_next(&out->key, c, err));
+    WD_TRY(wd__gguf_text_next(&out->key, c, err));
     if (out->key.bytes > KEY_BYTES_MAX)
         return wd_fail(err, WD_BAD_FORMAT, "%s: a metadata key of %zu bytes, expected at most %d",
                        c->path, out->key.bytes, KEY_BYTES_MAX);
-    WD_TRY(wd_gguf_u32(&type, c, err));
+    WD_TRY(wd__gguf_u32(&type, c, err));
     out->is_array = type == WD_GGUF_ARRAY;
     if (out->is_array) {
-        WD_TRY(wd_gguf_u32(&type, c, err));
-        WD_TRY(wd_gguf_u64(&out->count, c, err));
+        WD_TRY(wd__gguf_u32(&type, c, err));
+        WD_TRY(wd__gguf_u64(&out->count, c, err));
     }
     if (type >= WD_GGUF_TYPES || type == WD_GGUF_ARRAY)
         return wd_fail(err, WD_BAD_FORMAT, "%s: metadata \"%.*s\" has the unknown type %" PRIu32,
-                       c->path, wd_gguf_shown_bytes(out->key), out->key.at, type);
+                       c->path, wd__gguf_shown_bytes(out->key), out->key.at, type);
     out->type = (wd_gguf_type)type;
     out->data = c->at;
     return skip_values(c, out->type, out->count, err);
 }
 
-wd_status wd_gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *c, wd_err *err)
+wd_status wd__gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *c, wd_err *err)
 {
     const uint8_t *magic = NULL;
     uint32_t version;
     WD_TRY(take(&magic, c, 4, err));
-    WD_TRY(wd_gguf_u32(&version, c, err));
+    WD_TRY(wd__gguf_u32(&version, c, err));
     if (version != WD_GGUF_VERSION)
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: is a GGUF file of version %" PRIu32 "%s; expected version %d", c->path,
                        version & 0xffff ? version : version >> 24,
                        version & 0xffff ? "" : " (big-endian)", WD_GGUF_VERSION);
-    WD_TRY(wd_gguf_u64(tensors, c, err));
-    WD_TRY(wd_gguf_u64(values, c, err));
+    WD_TRY(wd__gguf_u64(tensors, c, err));
+    WD_TRY(wd__gguf_u64(values, c, err));
     if (*tensors > COUNT_MAX || *values > COUNT_MAX)
         return wd_fail(err, WD_BAD_FORMAT,
                        "%s: has %" PRIu64 " tensors and %" PRIu64
@@ -113,17 +113,17 @@ wd_status wd_gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *c, 
     return WD_OK;
 }
 
-int wd_gguf_shown_bytes(wd_gguf_text text)
+int wd__gguf_shown_bytes(wd_gguf_text text)
 {
     return wd_terminal_safe_bytes(text.at, text.bytes, 200);
 }
 
-bool wd_gguf_is_key(const wd_gguf_value *value, const char *key)
+bool wd__gguf_is_key(const wd_gguf_value *value, const char *key)
 {
     return value->key.bytes == strlen(key) && !memcmp(value->key.at, key, value->key.bytes);
 }
 
-bool wd_gguf_integer(uint64_t *out, const wd_gguf_value *value, uint64_t i)
+bool wd__gguf_integer(uint64_t *out, const wd_gguf_value *value, uint64_t i)
 {
     const size_t bytes = type_bytes[value->type];
     uint64_t bits = 0;

@@ -52,23 +52,23 @@ typedef struct wd_gguf_value {
     const uint8_t *data; /* values one behind the other; texts with their lengths */
 } wd_gguf_value;
 
-wd_status wd_gguf_u32(uint32_t *out, wd_gguf_cursor *cursor, wd_err *err);
-wd_status wd_gguf_u64(uint64_t *out, wd_gguf_cursor *cursor, wd_err *err);
-wd_status wd_gguf_text_next(wd_gguf_text *out, wd_gguf_cursor *cursor, wd_err *err);
+wd_status wd__gguf_u32(uint32_t *out, wd_gguf_cursor *cursor, wd_err *err);
+wd_status wd__gguf_u64(uint64_t *out, wd_gguf_cursor *cursor, wd_err *err);
+wd_status wd__gguf_text_next(wd_gguf_text *out, wd_gguf_cursor *cursor, wd_err *err);
 
 /* The next key and its value. */
-wd_status wd_gguf_value_next(wd_gguf_value *out, wd_gguf_cursor *cursor, wd_err *err);
+wd_status wd__gguf_value_next(wd_gguf_value *out, wd_gguf_cursor *cursor, wd_err *err);
 
 /* The file's beginning: its version is checked, and that its counts are ones of a real file. */
-wd_status wd_gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *cursor, wd_err *err);
+wd_status wd__gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *cursor, wd_err *err);
 
 /* How many bytes of a text a message shows, for "%.*s". */
-int wd_gguf_shown_bytes(wd_gguf_text text);
+int wd__gguf_shown_bytes(wd_gguf_text text);
 
 /* Whether the value has that key. */
-bool wd_gguf_is_key(const wd_gguf_value *value, const char *key);
+bool wd__gguf_is_key(const wd_gguf_value *value, const char *key);
 
 /* A whole number: value `i` of any integer type; false: it is none, or negative. */
-bool wd_gguf_integer(uint64_t *out, const wd_gguf_value *value, uint64_t i);
+bool wd__gguf_integer(uint64_t *out, const wd_gguf_value *value, uint64_t i);
 
 #endif

@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char *model;
     size_t model_bytes;
     if (wd_gguf_spiece(&model, &model_bytes, set, &err) == WD_OK) {
-        sum += wd_spiece_check(model, model_bytes, "the tokenizer", &err) == WD_OK;
+        sum += wd__spiece_check(model, model_bytes, "the tokenizer", &err) == WD_OK;
         wd_free(model);
     }
     wd_fuzz_use(sum);

@@ -37,7 +37,7 @@ typedef struct source {
 
 bool wd_gguf_has_spiece(const wd_safetensors *set)
 {
-    return wd_gguf_is(&set->file[0]) && wd_safetensors_metadata(set, model_key);
+    return wd__gguf_is(&set->file[0]) && wd_safetensors_metadata(set, model_key);
 }
 
 /* ---- metadata ---- */
@@ -66,11 +66,11 @@ static wd_status read_values(source *s, const wd_safetensors_file *file, wd_err 
                   {"tokenizer.ggml.remove_extra_whitespaces", &s->spaces}};
     uint64_t tensors, values;
     wd_gguf_value value;
-    WD_TRY(wd_gguf_begin(&tensors, &values, &cursor, err));
+    WD_TRY(wd__gguf_begin(&tensors, &values, &cursor, err));
     for (uint64_t i = 0; i < values; i++) {
-        WD_TRY(wd_gguf_value_next(&value, &cursor, err));
+        WD_TRY(wd__gguf_value_next(&value, &cursor, err));
         for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++)
-            if (wd_gguf_is_key(&value, wanted[k].key)) *wanted[k].value = value;
+            if (wd__gguf_is_key(&value, wanted[k].key)) *wanted[k].value = value;
     }
     return WD_OK;
 }
@@ -164,9 +164,9 @@ static wd_status count_tokens(uint64_t *kept, size_t *room, const source *s, wd_
     *kept = 0;
     *room = ROOM_BESIDE_TOKENS + (size_t)s->map.count;
     for (uint64_t i = 0; i < s->tokens.count; i++) {
-        WD_TRY(wd_gguf_text_next(&text, &tokens, err));
+        WD_TRY(wd__gguf_text_next(&text, &tokens, err));
         if (text.bytes > TOKEN_BYTES_MAX) return refuse(s, "a token has over 1024 bytes", err);
-        if (!wd_gguf_integer(&type, &s->types, i) || type < NORMAL || type > BYTE)
+        if (!wd__gguf_integer(&type, &s->types, i) || type < NORMAL || type > BYTE)
             return refuse(s, "the type of a token is none of 1 to 6", err);
         *room += text.bytes + ROOM_BESIDE_TOKEN;
         if (!is_filling(text, type, i)) *kept = i + 1;
@@ -180,8 +180,8 @@ static wd_status put_model(source *s, wd_gguf_cursor tokens, uint64_t kept, wd_e
     uint64_t type, byte;
     bool has_bytes = false;
     for (uint64_t i = 0; i < kept; i++) {
-        WD_TRY(wd_gguf_text_next(&text, &tokens, err));
-        wd_gguf_integer(&type, &s->types, i);
+        WD_TRY(wd__gguf_text_next(&text, &tokens, err));
+        wd__gguf_integer(&type, &s->types, i);
         put_piece(s, text, i, type);
         has_bytes |= type == BYTE;
     }
@@ -196,7 +196,7 @@ static wd_status put_model(source *s, wd_gguf_cursor tokens, uint64_t kept, wd_e
     for (uint64_t i = 0; i < s->map.count; i++) {
         const bool is_signed = s->map.type == WD_GGUF_I8; /* some write bytes so */
         byte = s->map.data[i];
-        if (!is_signed && (!wd_gguf_integer(&byte, &s->map, i) || byte > 255))
+        if (!is_signed && (!wd__gguf_integer(&byte, &s->map, i) || byte > 255))
             return refuse(s, "tokenizer.ggml.precompiled_charsmap has what is no byte", err);
         *s->at++ = (uint8_t)byte;
     }

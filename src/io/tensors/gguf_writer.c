@@ -84,7 +84,7 @@ static wd_status put_header(sink *s, uint64_t *data_bytes, const char *path,
         put_text(s, item->name);
         put_u32(s, (uint32_t)item->ndim);
         for (int d = item->ndim; d-- > 0;) put_u64(s, (uint64_t)item->dim[d]); /* fastest first */
-        put_u32(s, wd_gguf_type_of(item->dtype));
+        put_u32(s, wd__gguf_type_of(item->dtype));
         put_u64(s, begin);
     }
     return WD_OK;
@@ -103,7 +103,7 @@ wd_status wd_gguf_create(wd_safetensors_writer **out, const char *path,
     sink text = {.at = header};
     wd_status status = put_header(&text, &bytes, path, items, count, pairs, pair_count, err);
     if (status == WD_OK)
-        status = wd_safetensors_begin(out, path, WD_WHILE_UNNAMED, header, length, bytes, err);
+        status = wd__safetensors_begin(out, path, WD_WHILE_UNNAMED, header, length, bytes, err);
     wd_free(header);
     return status;
 }
@@ -111,7 +111,7 @@ wd_status wd_gguf_create(wd_safetensors_writer **out, const char *path,
 wd_status wd_gguf_pad(wd_safetensors_writer *writer, wd_err *err)
 {
     static const char zeros[WD_GGUF_ALIGNMENT];
-    const uint64_t at = wd_safetensors_bytes_put(writer);
+    const uint64_t at = wd__safetensors_bytes_put(writer);
     const size_t bytes = (size_t)(wd_round_up(at, WD_GGUF_ALIGNMENT) - at);
     return wd_safetensors_put(writer, zeros, bytes, err);
 }

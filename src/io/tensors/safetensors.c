@@ -151,7 +151,7 @@ static wd_status open_index(wd_safetensors *set, const char *path, wd_err *err)
     set->file = block;
     for (int64_t i = 0; i < count; i++) {
         WD_TRY_OUT(wd_path_beside(shard_path, path, shards[i], err));
-        status = wd_safetensors_file_open(&set->file[i], shard_path, err);
+        status = wd__safetensors_file_open(&set->file[i], shard_path, err);
         if (status == WD_NOT_FOUND)
             wd_fail_in(err, "%s: shard %.*s is missing", path, WD_TERMINAL_SAFE(shards[i], 200));
         if (status != WD_OK) goto out;
@@ -170,7 +170,7 @@ static wd_status open_single(wd_safetensors *set, const char *path, wd_err *err)
     void *block;
     WD_TRY(wd_alloc(&block, 1, sizeof *set->file, "a list of files", err));
     set->file = block;
-    WD_TRY(wd_safetensors_file_open(&set->file[0], path, err));
+    WD_TRY(wd__safetensors_file_open(&set->file[0], path, err));
     set->files = 1;
     return merge(set, err);
 }
@@ -262,7 +262,7 @@ wd_status wd_safetensors_open_stem(wd_safetensors **out, const char *folder, con
 void wd_safetensors_close(wd_safetensors *set)
 {
     if (!set) return;
-    for (int64_t i = 0; i < set->files; i++) wd_safetensors_file_close(&set->file[i]);
+    for (int64_t i = 0; i < set->files; i++) wd__safetensors_file_close(&set->file[i]);
     wd_free(set->file);
     wd_free(set->names);
     wd_free(set->entry);
@@ -417,7 +417,7 @@ void wd_safetensors_dont_need(const wd_safetensors_entry *entry)
     if (end > begin) madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-void wd_safetensors_will_skip(const wd_safetensors *set, bool skip)
+void wd__safetensors_will_skip(const wd_safetensors *set, bool skip)
 {
     for (int64_t i = 0; i < set->files; i++)
         madvise(set->file[i].map, set->file[i].bytes, skip ? MADV_RANDOM : MADV_NORMAL);
@@ -444,8 +444,8 @@ static wd_status pair_scales(wd_safetensors *set, const wd_safetensors_file *fil
 {
     size_t base;
     for (int64_t i = 0; i < file->count; i++)
-        if (wd_safetensors_is_scale(file->entry[i].name, &base))
-            WD_TRY(wd_safetensors_pair(set, &file->entry[i], base, err));
+        if (wd__safetensors_is_scale(file->entry[i].name, &base))
+            WD_TRY(wd__safetensors_pair(set, &file->entry[i], base, err));
     for (int64_t i = 0; i < file->count; i++) {
         const wd_safetensors_entry *e = &file->entry[i];
         if (!wd_dtype_is_quantised(e->tensor.dtype)) continue;
@@ -464,10 +464,10 @@ wd_status wd_safetensors_overlay(wd_safetensors *set, const char *path, wd_err *
     WD_TRY(wd_resize(&block, (size_t)set->files + 1, sizeof *set->file, "a list of files", err));
     set->file = block;
     wd_safetensors_file *file = &set->file[set->files];
-    WD_TRY(wd_safetensors_file_open(file, path, err));
+    WD_TRY(wd__safetensors_file_open(file, path, err));
     set->files++;
     for (int64_t i = 0; i < file->count; i++)
-        if (!wd_safetensors_is_scale(file->entry[i].name, &base))
+        if (!wd__safetensors_is_scale(file->entry[i].name, &base))
             WD_TRY(replace(set, &file->entry[i], err));
     return pair_scales(set, file, err);
 }

@@ -97,7 +97,7 @@ void wd_safetensors_dont_need(const wd_safetensors_entry *entry);
 
 /* Tells the kernel whether only scattered pages will be read, so that it does not read 0.1 to 8 MiB
  * ahead with each of them. */
-void wd_safetensors_will_skip(const wd_safetensors *set, bool skip);
+void wd__safetensors_will_skip(const wd_safetensors *set, bool skip);
 
 /* ---- writing ---- */
 

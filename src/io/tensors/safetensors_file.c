@@ -305,7 +305,7 @@ static wd_status read_entries(wd_safetensors_file *file, const json_t *header, s
     return check_tiling(file, data_start, err);
 }
 
-wd_status wd_safetensors_file_open(wd_safetensors_file *out, const char *path, wd_err *err)
+wd_status wd__safetensors_file_open(wd_safetensors_file *out, const char *path, wd_err *err)
 {
     wd_safetensors_file file = {0};
     json_t *header = NULL;
@@ -313,8 +313,8 @@ wd_status wd_safetensors_file_open(wd_safetensors_file *out, const char *path, w
     wd_status status;
     WD_TRY_OUT(wd_copy_text(&file.path, path, err));
     WD_TRY_OUT(map_file(&file, err));
-    if (wd_gguf_is(&file)) {
-        WD_TRY_OUT(wd_gguf_read(&file, err));
+    if (wd__gguf_is(&file)) {
+        WD_TRY_OUT(wd__gguf_read(&file, err));
     } else {
         WD_TRY_OUT(parse_header(&header, &data_start, &file, err));
         WD_TRY_OUT(read_entries(&file, header, data_start, err));
@@ -323,11 +323,11 @@ wd_status wd_safetensors_file_open(wd_safetensors_file *out, const char *path, w
     memset(&file, 0, sizeof file);
 out:
     json_decref(header);
-    wd_safetensors_file_close(&file);
+    wd__safetensors_file_close(&file);
     return status;
 }
 
-void wd_safetensors_file_close(wd_safetensors_file *file)
+void wd__safetensors_file_close(wd_safetensors_file *file)
 {
     if (file->map) {
         wd_mapped_forget(file->map);

@@ -18,7 +18,8 @@ typedef struct wd_safetensors_file {
     json_t *metadata; /* object of strings, or NULL */
 } wd_safetensors_file;
 
-wd_status wd_safetensors_file_open(wd_safetensors_file *out, const char *path, wd_err *err);
-void wd_safetensors_file_close(wd_safetensors_file *file); /* a zeroed or partial file is allowed */
+wd_status wd__safetensors_file_open(wd_safetensors_file *out, const char *path, wd_err *err);
+void wd__safetensors_file_close(
+    wd_safetensors_file *file); /* a zeroed or partial file is allowed */
 
 #endif

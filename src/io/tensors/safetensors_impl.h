@@ -15,10 +15,10 @@ struct wd_safetensors {
 };
 
 /* Whether a tensor of this name is a scale; *base: the length of the name without its end. */
-bool wd_safetensors_is_scale(const char *name, size_t *base);
+bool wd__safetensors_is_scale(const char *name, size_t *base);
 
 /* Gives the set's weight that the scale is of this scale, which stays where it is. */
-wd_status wd_safetensors_pair(wd_safetensors *set, const wd_safetensors_entry *scale, size_t base,
-                              wd_err *err);
+wd_status wd__safetensors_pair(wd_safetensors *set, const wd_safetensors_entry *scale, size_t base,
+                               wd_err *err);
 
 #endif

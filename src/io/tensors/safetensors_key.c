@@ -25,7 +25,7 @@ void wd_safetensors_key(char out[WD_SAFETENSORS_KEY_MAX], const wd_safetensors *
     int64_t count = wd_safetensors_count(weights);
     size_t stride = wd_safetensors_file_bytes(weights) / PAGES;
     if (stride < PAGE) stride = PAGE;
-    wd_safetensors_will_skip(weights, true);
+    wd__safetensors_will_skip(weights, true);
     XXH3_128bits_reset(&state);
     XXH3_128bits_update(&state, more, strlen(more) + 1);
     for (int64_t i = 0; i < count; i++) {
@@ -37,7 +37,7 @@ void wd_safetensors_key(char out[WD_SAFETENSORS_KEY_MAX], const wd_safetensors *
         hash_values(&state, &e->tensor, stride);
         if (e->scale) hash_values(&state, &e->scale->tensor, stride);
     }
-    wd_safetensors_will_skip(weights, false);
+    wd__safetensors_will_skip(weights, false);
     XXH128_canonicalFromHash(&key, XXH3_128bits_digest(&state));
     for (size_t i = 0; i < sizeof key.digest; i++) sprintf(out + 2 * i, "%02x", key.digest[i]);
 }

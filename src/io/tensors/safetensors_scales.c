@@ -64,7 +64,7 @@ static role role_of(const char *name, size_t *base, const char **form)
     return WEIGHT;
 }
 
-bool wd_safetensors_is_scale(const char *name, size_t *base)
+bool wd__safetensors_is_scale(const char *name, size_t *base)
 {
     const char *form;
     return role_of(name, base, &form) == SCALE;
@@ -184,8 +184,8 @@ static wd_status check_finite(const wd_safetensors_entry *scale, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_safetensors_pair(wd_safetensors *set, const wd_safetensors_entry *scale, size_t base,
-                              wd_err *err)
+wd_status wd__safetensors_pair(wd_safetensors *set, const wd_safetensors_entry *scale, size_t base,
+                               wd_err *err)
 {
     char name[NAME_MAX_BYTES];
     const wd_dtype dtype = scale->tensor.dtype;
@@ -319,8 +319,8 @@ wd_status wd_safetensors_pair_scales(wd_safetensors *set, wd_err *err)
     WD_TRY(split(set, &scales, &marked, err));
     for (int64_t i = 0; i < scales; i++) {
         size_t base = 0;
-        wd_safetensors_is_scale(set->scale[i].name, &base);
-        WD_TRY(wd_safetensors_pair(set, &set->scale[i], base, err));
+        wd__safetensors_is_scale(set->scale[i].name, &base);
+        WD_TRY(wd__safetensors_pair(set, &set->scale[i], base, err));
     }
     /* messages use these, and names that a set was given go when it is renamed */
     for (int64_t i = 0; i < scales; i++) set->scale[i].name = set->scale[i].stored;

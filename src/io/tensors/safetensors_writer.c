@@ -114,9 +114,9 @@ out:
     return status;
 }
 
-wd_status wd_safetensors_begin(wd_safetensors_writer **out, const char *path,
-                               wd_safetensors_while named, const void *header, size_t header_bytes,
-                               uint64_t data_bytes, wd_err *err)
+wd_status wd__safetensors_begin(wd_safetensors_writer **out, const char *path,
+                                wd_safetensors_while named, const void *header, size_t header_bytes,
+                                uint64_t data_bytes, wd_err *err)
 {
     void *block;
     char name[WD_PATH_MAX];
@@ -168,7 +168,7 @@ static wd_status create(wd_safetensors_writer **out, const char *path, wd_safete
     uint64_t bytes = 0;
     wd_status status = make_header(&header, &length, &bytes, path, items, count, metadata, err);
     if (status == WD_OK)
-        status = wd_safetensors_begin(out, path, named, header, length, bytes, err);
+        status = wd__safetensors_begin(out, path, named, header, length, bytes, err);
     wd_free(header);
     return status;
 }
@@ -187,7 +187,7 @@ wd_status wd_safetensors_create_unnamed(wd_safetensors_writer **out, const char 
     return create(out, path, WD_WHILE_UNNAMED, items, count, metadata, err);
 }
 
-uint64_t wd_safetensors_bytes_put(const wd_safetensors_writer *w)
+uint64_t wd__safetensors_bytes_put(const wd_safetensors_writer *w)
 {
     return w->bytes;
 }

@@ -12,11 +12,11 @@ typedef enum wd_safetensors_while {
 } wd_safetensors_while;
 
 /* Starts a file with this header, `header_bytes` long, behind which `data_bytes` will be put. */
-wd_status wd_safetensors_begin(wd_safetensors_writer **out, const char *path,
-                               wd_safetensors_while named, const void *header, size_t header_bytes,
-                               uint64_t data_bytes, wd_err *err);
+wd_status wd__safetensors_begin(wd_safetensors_writer **out, const char *path,
+                                wd_safetensors_while named, const void *header, size_t header_bytes,
+                                uint64_t data_bytes, wd_err *err);
 
 /* Bytes of data that have been put. */
-uint64_t wd_safetensors_bytes_put(const wd_safetensors_writer *writer);
+uint64_t wd__safetensors_bytes_put(const wd_safetensors_writer *writer);
 
 #endif

@@ -16,7 +16,7 @@ static const uint16_t windows_1252[32] = {
     0x2039, 0x0152, 0x008d, 0x017d, 0x008f, 0x0090, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
     0x2013, 0x2014, 0x02dc, 0x2122, 0x0161, 0x203a, 0x0153, 0x009d, 0x017e, 0x0178};
 
-int32_t wd_windows_1252(int32_t c)
+int32_t wd__windows_1252(int32_t c)
 {
     return c >= 0x80 && c < 0xa0 ? windows_1252[c - 0x80] : c;
 }
@@ -74,7 +74,7 @@ static meaning numeric(const int32_t *at, int64_t count)
     if (value == 0 || value > 0x10ffff || (value >= 0xd800 && value < 0xe000))
         return meaning_of(i, 0xfffd);
     if (is_forbidden(value)) return (meaning){.used = i};
-    return meaning_of(i, wd_windows_1252(value));
+    return meaning_of(i, wd__windows_1252(value));
 }
 
 static const wd_html_entity *find(const char *name)
@@ -196,12 +196,12 @@ static void decode(wd_points *text, meaning (*read)(const int32_t *, int64_t), b
     text->count = to;
 }
 
-void wd_html_unescape(wd_points *text)
+void wd__html_unescape(wd_points *text)
 {
     decode(text, any, false);
 }
 
-void wd_html_unescape_whole(wd_points *text)
+void wd__html_unescape_whole(wd_points *text)
 {
     decode(text, whole, true);
 }

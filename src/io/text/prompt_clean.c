@@ -61,7 +61,7 @@ static wd_status fix_characters(wd_points *out, const wd_points *in, wd_err *err
 {
     out->count = 0;
     for (int64_t i = 0; i < in->count; i++) {
-        int32_t c = wd_windows_1252(in->at[i]);
+        int32_t c = wd__windows_1252(in->at[i]);
         const char *letters = ligature(c);
         if (!letters) {
             WD_TRY(put_ordinary(out, c, err));
@@ -142,7 +142,7 @@ static wd_status fix_line(cleaner *c, bool unescape, wd_err *err)
 {
     for (int round = 0; round < ROUNDS_MAX; round++) {
         WD_TRY(copy(&c->before, c->line.at, c->line.count, err));
-        if (unescape) wd_html_unescape_whole(&c->line);
+        if (unescape) wd__html_unescape_whole(&c->line);
         WD_TRY(fix_characters(&c->fixed, &c->line, err));
         fix_line_breaks(&c->fixed);
         remove_terminal_escapes(&c->fixed);
@@ -197,8 +197,8 @@ wd_status wd_prompt_clean(char **out, const char *text, wd_err *err)
                        WD_PROMPT_BYTES_MAX);
     WD_TRY_OUT(wd_points_from_utf8(&raw, text, bytes, err));
     WD_TRY_OUT(fix_text(&clean, &c, &raw, err));
-    wd_html_unescape(&clean);
-    wd_html_unescape(&clean);
+    wd__html_unescape(&clean);
+    wd__html_unescape(&clean);
     collapse_white_space(&clean);
     WD_TRY_OUT(wd_points_to_utf8(out, &clean, err));
 out:

@@ -26,8 +26,8 @@ static wd_status refuse_exception(wd_err *err)
     }
 }
 
-wd_status wd_spiece_open(wd_spiece **out, const void *model, size_t bytes, const char *path,
-                         wd_err *err)
+wd_status wd__spiece_open(wd_spiece **out, const void *model, size_t bytes, const char *path,
+                          wd_err *err)
 {
     wd_spiece *spiece = nullptr;
     try {
@@ -48,17 +48,17 @@ wd_status wd_spiece_open(wd_spiece **out, const void *model, size_t bytes, const
     }
 }
 
-void wd_spiece_close(wd_spiece *spiece)
+void wd__spiece_close(wd_spiece *spiece)
 {
     delete spiece;
 }
 
-int32_t wd_spiece_count(const wd_spiece *spiece)
+int32_t wd__spiece_count(const wd_spiece *spiece)
 {
     return spiece->processor.GetPieceSize();
 }
 
-int32_t wd_spiece_find(const wd_spiece *spiece, const char *piece)
+int32_t wd__spiece_find(const wd_spiece *spiece, const char *piece)
 {
     try {
         int id = spiece->processor.PieceToId(piece);
@@ -76,13 +76,13 @@ static size_t count_left_out(const wd_spiece *spiece, const std::vector<int> &id
     static const char mark[] = "\xe2\x96\x81";
     const int unknown = spiece->processor.unk_id();
     size_t n = 0;
-    if (ids.size() > n && ids[n] == wd_spiece_find(spiece, mark)) n++;
+    if (ids.size() > n && ids[n] == wd__spiece_find(spiece, mark)) n++;
     if (ids.size() > n && ids[n] == unknown && before == unknown) n++;
     return n;
 }
 
-wd_status wd_spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const wd_spiece *spiece,
-                           const char *text, size_t bytes, int32_t before, wd_err *err)
+wd_status wd__spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const wd_spiece *spiece,
+                            const char *text, size_t bytes, int32_t before, wd_err *err)
 {
     try {
         std::vector<int> found;

@@ -11,12 +11,12 @@ extern "C" {
 typedef struct wd_spiece wd_spiece;
 
 /* Opens a model from the bytes of a spiece.model; errors name `path`. */
-wd_status wd_spiece_open(wd_spiece **out, const void *model, size_t bytes, const char *path,
-                         wd_err *err);
-void wd_spiece_close(wd_spiece *spiece); /* NULL is allowed */
+wd_status wd__spiece_open(wd_spiece **out, const void *model, size_t bytes, const char *path,
+                          wd_err *err);
+void wd__spiece_close(wd_spiece *spiece); /* NULL is allowed */
 
-int32_t wd_spiece_count(const wd_spiece *spiece);
-int32_t wd_spiece_find(const wd_spiece *spiece, const char *piece); /* id, or -1 */
+int32_t wd__spiece_count(const wd_spiece *spiece);
+int32_t wd__spiece_find(const wd_spiece *spiece, const char *piece); /* id, or -1 */
 
 /* Encodes `text` without tokens before or after it. If *count exceeds `capacity`, only the first
  * `capacity` ids are written. `before`: -1, or, if the text begins inside a word, the id of the
@@ -25,8 +25,8 @@ int32_t wd_spiece_find(const wd_spiece *spiece, const char *piece); /* id, or -1
  *
  * The library joins unknown characters by copying all that it has joined, for each of them: its
  * time grows with the square of their number. */
-wd_status wd_spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const wd_spiece *spiece,
-                           const char *text, size_t bytes, int32_t before, wd_err *err);
+wd_status wd__spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const wd_spiece *spiece,
+                            const char *text, size_t bytes, int32_t before, wd_err *err);
 
 #ifdef __cplusplus
 }

@@ -215,7 +215,7 @@ static wd_status check_piece(bytes piece, size_t *other, const char *path, wd_er
     return WD_OK;
 }
 
-wd_status wd_spiece_check(const void *model, size_t model_bytes, const char *path, wd_err *err)
+wd_status wd__spiece_check(const void *model, size_t model_bytes, const char *path, wd_err *err)
 {
     enum { PIECES = 1, NORMALIZER = 3, DENORMALIZER = 5 };
     bytes left = {model, model_bytes};

@@ -11,7 +11,7 @@ extern "C" {
 /* Returns WD_BAD_FORMAT, naming `path`, for a model with which the library could access memory out
  * of bounds: versions up to 0.2.1 do not check the offsets in a model. WD_OK does not mean that the
  * model is usable. */
-wd_status wd_spiece_check(const void *model, size_t bytes, const char *path, wd_err *err);
+wd_status wd__spiece_check(const void *model, size_t bytes, const char *path, wd_err *err);
 
 #ifdef __cplusplus
 }

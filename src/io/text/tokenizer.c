@@ -69,7 +69,7 @@ static int32_t find_special(const wd_tokenizer *t, const char *text)
 {
     for (int64_t i = 0; i < t->special_count; i++)
         if (!strcmp(t->specials[i].text, text)) return t->specials[i].id;
-    return wd_spiece_find(t->spiece, text);
+    return wd__spiece_find(t->spiece, text);
 }
 
 /* The text of a token, which is given as a string, or as an object with the text under "content".
@@ -104,8 +104,8 @@ static wd_status add_extra_ids(wd_tokenizer *t, int64_t count, const char *where
     char text[32];
     for (int64_t k = 0; k < count; k++) {
         snprintf(text, sizeof text, "<extra_id_%d>", (int)k);
-        int32_t id = wd_spiece_find(t->spiece, text);
-        if (id < 0) id = wd_spiece_count(t->spiece) + (int32_t)(count - 1 - k);
+        int32_t id = wd__spiece_find(t->spiece, text);
+        if (id < 0) id = wd__spiece_count(t->spiece) + (int32_t)(count - 1 - k);
         WD_TRY(add_special(t, text, id, where, err));
     }
     return WD_OK;
@@ -182,8 +182,8 @@ static wd_status open_model(wd_tokenizer **out, const void *model, size_t bytes,
     t = block;
     WD_TRY_OUT(wd_alloc(&block, SPECIAL_MAX, sizeof *t->specials, "special tokens", err));
     t->specials = block;
-    WD_TRY_OUT(wd_spiece_check(model, bytes, path, err));
-    WD_TRY_OUT(wd_spiece_open(&t->spiece, model, bytes, path, err));
+    WD_TRY_OUT(wd__spiece_check(model, bytes, path, err));
+    WD_TRY_OUT(wd__spiece_open(&t->spiece, model, bytes, path, err));
     WD_TRY_OUT(read_config(t, config, where, err));
     qsort(t->specials, (size_t)t->special_count, sizeof *t->specials, by_text);
     *out = t;
@@ -221,7 +221,7 @@ wd_status wd_tokenizer_open_model(wd_tokenizer **out, const void *model, size_t 
 void wd_tokenizer_close(wd_tokenizer *t)
 {
     if (!t) return;
-    wd_spiece_close(t->spiece);
+    wd__spiece_close(t->spiece);
     wd_free(t->specials);
     wd_free(t);
 }
@@ -256,7 +256,7 @@ static const special *special_at(const wd_tokenizer *t, const char *text)
     return longest;
 }
 
-size_t wd_tokenizer_part(const char *text, size_t bytes)
+size_t wd__tokenizer_part(const char *text, size_t bytes)
 {
     size_t end = WD_TOKENIZER_PART_BYTES;
     if (bytes <= end) return bytes;
@@ -274,10 +274,11 @@ static wd_status encode_text(int32_t *ids, int64_t *used, int64_t room, const wd
     bool in_word = false;
     while (bytes && *used < room) {
         int64_t n = 0;
-        const size_t part = wd_tokenizer_part(text, bytes);
+        const size_t part = wd__tokenizer_part(text, bytes);
         const int32_t before = in_word && *used ? ids[*used - 1] : -1;
         if (wd_stop_requested()) return wd_fail(err, WD_INTERRUPTED, "stopped on request");
-        WD_TRY(wd_spiece_encode(ids + *used, &n, room - *used, t->spiece, text, part, before, err));
+        WD_TRY(
+            wd__spiece_encode(ids + *used, &n, room - *used, t->spiece, text, part, before, err));
         *used = n < room - *used ? *used + n : room;
         text += part;
         bytes -= part;

@@ -29,7 +29,7 @@ void wd_tokenizer_close(wd_tokenizer *tokenizer); /* NULL is allowed */
  * has 2700 characters and, as a rule, more tokens than the 512 that Wan's text may have. Unknown
  * characters are one token, however many they are, and are so across parts. */
 enum { WD_TOKENIZER_PART_BYTES = 8192 };
-size_t wd_tokenizer_part(const char *text, size_t bytes);
+size_t wd__tokenizer_part(const char *text, size_t bytes);
 
 /* Encodes a cleaned prompt (see wd_prompt_clean), followed by </s>. `ids` has space for
  * `max_length` (>= 1) ids; *count is set to their number. A longer text is cut, and </s> stays

@@ -126,7 +126,7 @@ static void parts_are_short(void **state)
         const size_t bytes = strlen(text);
         size_t parts = 0;
         for (size_t at = 0, part; at < bytes; at += part, parts++) {
-            part = wd_tokenizer_part(text + at, bytes - at);
+            part = wd__tokenizer_part(text + at, bytes - at);
             assert_in_range(part, 1, WD_TOKENIZER_PART_BYTES);
             if (at && texts[i].next) assert_int_equal(text[at], texts[i].next);
             assert_true(((unsigned char)text[at] & 0xc0) != 0x80);
@@ -134,7 +134,7 @@ static void parts_are_short(void **state)
         assert_in_range(parts, 128, 130);
         wd_free(text);
     }
-    assert_int_equal(wd_tokenizer_part("abc def", 7), 7);
+    assert_int_equal(wd__tokenizer_part("abc def", 7), 7);
 }
 
 /* The ids of a long text are those of its words one after another. */
@@ -180,7 +180,7 @@ static void a_mebibyte_of_unknown_characters(void **state)
     assert_memory_equal(ids, expected, sizeof expected);
     wd_request_stop();
     const wd_status status = wd_tokenizer_encode(ids, &count, t, text, IDS_MAX, &err);
-    wd_stop_forget();
+    wd__stop_forget();
     wd_test_refused(status, &err, WD_INTERRUPTED, "stopped on request");
     wd_free(text);
     wd_tokenizer_close(t);

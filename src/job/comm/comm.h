@@ -49,7 +49,7 @@ typedef struct wd_group {
     int first, step, count;
 } wd_group;
 
-static inline int wd_group_rank(const wd_group *group, int member)
+static inline int wd__group_rank(const wd_group *group, int member)
 {
     return group->first + member * group->step;
 }
@@ -61,12 +61,12 @@ typedef struct wd_comm_parts {
     int step;
 } wd_comm_parts;
 
-static inline size_t wd_comm_part_begin(const wd_comm_parts *parts, int member)
+static inline size_t wd__comm_part_begin(const wd_comm_parts *parts, int member)
 {
     return parts->at[member * parts->step];
 }
 
-static inline size_t wd_comm_part_bytes(const wd_comm_parts *parts, int member)
+static inline size_t wd__comm_part_bytes(const wd_comm_parts *parts, int member)
 {
     return parts->at[member * parts->step + 1] - parts->at[member * parts->step];
 }
@@ -122,22 +122,22 @@ struct wd_comm {
 
 /* Sends part r of `from` to each rank r, and receives rank r's part for this rank as part r of
  * `to`. All ranks post it. */
-wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *to_at,
-                           const void *from, const size_t *from_at, wd_event *after);
+wd_ticket wd__comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *to_at,
+                            const void *from, const size_t *from_at, wd_event *after);
 
 /* Every rank sends part `rank` of its `data` to all and receives the other parts. All ranks post
  * it, with the same `at`. */
 wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size_t *at,
                              wd_event *after);
 
-/* wd_comm_exchange and wd_comm_gather_all among the members of a group, which this rank is in: part
- * i is that of member i. Every rank of the job posts as many such operations as the others, each in
- * its own group. */
-wd_ticket wd_comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, void *to,
-                                  wd_comm_parts to_parts, const void *from,
-                                  wd_comm_parts from_parts, wd_event *after);
-wd_ticket wd_comm_gather_within(wd_comm *comm, wd_lane lane, wd_group group, void *data,
-                                wd_comm_parts parts, wd_event *after);
+/* wd__comm_exchange and wd_comm_gather_all among the members of a group, which this rank is in:
+ * part i is that of member i. Every rank of the job posts as many such operations as the others,
+ * each in its own group. */
+wd_ticket wd__comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, void *to,
+                                   wd_comm_parts to_parts, const void *from,
+                                   wd_comm_parts from_parts, wd_event *after);
+wd_ticket wd__comm_gather_within(wd_comm *comm, wd_lane lane, wd_group group, void *data,
+                                 wd_comm_parts parts, wd_event *after);
 
 /* Send `bytes` from one rank to another. The n-th receive from a rank on a lane takes the n-th send
  * of that rank, which must have the same size. */
@@ -150,7 +150,7 @@ void wd_comm_wait(wd_comm *comm, wd_ticket ticket);
 
 /* Counts so many operations that ranks do together, and the bytes of this one for the others, which
  * go another way than by the communicator. */
-void wd_comm_count(wd_comm *comm, wd_lane lane, int operations, int64_t bytes);
+void wd__comm_count(wd_comm *comm, wd_lane lane, int operations, int64_t bytes);
 
 /* Gives every rank the records of all: `all` is [ranks, bytes], of which the caller has filled in
  * its own record. All ranks call it. Uses WD_LANE_CONTROL; returns once all records are there. */

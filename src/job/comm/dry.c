@@ -15,11 +15,11 @@ typedef struct dry_comm {
 static void repeat(const wd_comm_op *op)
 {
     const wd_comm_parts *parts = &op->to_parts;
-    const size_t own = wd_comm_part_begin(parts, op->member),
-                 bytes = wd_comm_part_bytes(parts, op->member);
+    const size_t own = wd__comm_part_begin(parts, op->member),
+                 bytes = wd__comm_part_bytes(parts, op->member);
     for (int i = 0; i < op->group.count; i++)
-        if (i != op->member && wd_comm_part_bytes(parts, i) == bytes)
-            memcpy((char *)op->to + wd_comm_part_begin(parts, i), (char *)op->to + own, bytes);
+        if (i != op->member && wd__comm_part_bytes(parts, i) == bytes)
+            memcpy((char *)op->to + wd__comm_part_begin(parts, i), (char *)op->to + own, bytes);
 }
 
 static wd_ticket dry_post(wd_comm *self, const wd_comm_op *op)

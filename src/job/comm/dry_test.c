@@ -16,7 +16,7 @@ static void counts_and_never_waits(void **state)
     assert_int_equal(comm->sent[WD_LANE_TARGETS], 3 * 8);
     assert_int_equal(word[0], 1);
     wd_comm_wait(comm, wd_comm_receive(comm, WD_LANE_ACTIVATIONS, word, 8, 2));
-    wd_comm_wait(comm, wd_comm_exchange(comm, WD_LANE_GRADIENTS, word, at, word, at, NULL));
+    wd_comm_wait(comm, wd__comm_exchange(comm, WD_LANE_GRADIENTS, word, at, word, at, NULL));
     assert_int_equal(comm->sent[WD_LANE_GRADIENTS], 3 * 8);
     wd_comm_barrier(comm);
     wd_comm_close(comm);

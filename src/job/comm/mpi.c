@@ -112,10 +112,10 @@ static void receive_others(place *p, MPI_Comm comm)
     const wd_group *g = &op->group;
     for (int n = 1; n < g->count; n++) {
         const int i = (op->member + g->count - n) % g->count;
-        const size_t bytes = wd_comm_part_bytes(&op->to_parts, i);
+        const size_t bytes = wd__comm_part_bytes(&op->to_parts, i);
         if (bytes)
-            receive_part(p, comm, (char *)op->to + wd_comm_part_begin(&op->to_parts, i), bytes,
-                         wd_group_rank(g, i), TAG_COLLECTIVE);
+            receive_part(p, comm, (char *)op->to + wd__comm_part_begin(&op->to_parts, i), bytes,
+                         wd__group_rank(g, i), TAG_COLLECTIVE);
     }
 }
 
@@ -132,18 +132,18 @@ static void begin_exchange(place *p, MPI_Comm comm)
     receive_others(p, comm);
     for (int n = 1; n < g->count; n++) {
         const int i = (me + n) % g->count;
-        const size_t bytes = wd_comm_part_bytes(&op->from_parts, i);
+        const size_t bytes = wd__comm_part_bytes(&op->from_parts, i);
         if (bytes)
-            send_part(p, comm, from + wd_comm_part_begin(&op->from_parts, i), bytes,
-                      wd_group_rank(g, i), TAG_COLLECTIVE);
+            send_part(p, comm, from + wd__comm_part_begin(&op->from_parts, i), bytes,
+                      wd__group_rank(g, i), TAG_COLLECTIVE);
     }
-    const size_t own = wd_comm_part_bytes(&op->to_parts, me);
-    WD_REQUIRE(own == wd_comm_part_bytes(&op->from_parts, me),
+    const size_t own = wd__comm_part_bytes(&op->to_parts, me);
+    WD_REQUIRE(own == wd__comm_part_bytes(&op->from_parts, me),
                "a rank sends %zu bytes to itself where %zu are expected",
-               wd_comm_part_bytes(&op->from_parts, me), own);
+               wd__comm_part_bytes(&op->from_parts, me), own);
     if (own)
-        memmove(to + wd_comm_part_begin(&op->to_parts, me),
-                from + wd_comm_part_begin(&op->from_parts, me), own);
+        memmove(to + wd__comm_part_begin(&op->to_parts, me),
+                from + wd__comm_part_begin(&op->from_parts, me), own);
 }
 
 static void begin_gather_all(place *p, MPI_Comm comm)
@@ -152,11 +152,11 @@ static void begin_gather_all(place *p, MPI_Comm comm)
     const wd_group *g = &op->group;
     const int me = op->member;
     char *data = op->to;
-    const size_t own = wd_comm_part_bytes(&op->to_parts, me);
+    const size_t own = wd__comm_part_bytes(&op->to_parts, me);
     receive_others(p, comm);
     for (int n = 1; n < g->count && own; n++)
-        send_part(p, comm, data + wd_comm_part_begin(&op->to_parts, me), own,
-                  wd_group_rank(g, (me + n) % g->count), TAG_COLLECTIVE);
+        send_part(p, comm, data + wd__comm_part_begin(&op->to_parts, me), own,
+                  wd__group_rank(g, (me + n) % g->count), TAG_COLLECTIVE);
 }
 
 static void begin(place *p, MPI_Comm comm)

@@ -99,9 +99,9 @@ static void messages_may_be_longer_than_mpi_counts(void **state)
 static void posting_allocates_nothing(void **state)
 {
     (void)state;
-    const int64_t before = wd_alloc_count();
+    const int64_t before = wd__alloc_count();
     for (int i = 0; i < 20; i++) wd_comm_barrier(comm);
-    assert_int_equal(wd_alloc_count(), before);
+    assert_int_equal(wd__alloc_count(), before);
 }
 
 static void it_is_entered_once(void **state)

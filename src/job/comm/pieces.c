@@ -31,7 +31,7 @@ int64_t wd_pieces_buckets(const wd_pieces *p)
     return units(p->count, p->bucket);
 }
 
-wd_range wd_pieces_bucket(const wd_pieces *p, int64_t bucket)
+wd_range wd__pieces_bucket(const wd_pieces *p, int64_t bucket)
 {
     const int64_t first = bucket * p->bucket;
     return (wd_range){first, least(first + p->bucket, p->count)};
@@ -45,13 +45,13 @@ static int64_t piece_begin(const wd_pieces *p, int64_t count, int rank)
 
 wd_range wd_pieces_piece(const wd_pieces *p, int64_t bucket, int rank)
 {
-    const wd_range b = wd_pieces_bucket(p, bucket);
+    const wd_range b = wd__pieces_bucket(p, bucket);
     const int64_t count = wd_range_count(b);
     return (wd_range){b.first + piece_begin(p, count, rank),
                       b.first + piece_begin(p, count, rank + 1)};
 }
 
-int64_t wd_pieces_piece_max(const wd_pieces *p)
+int64_t wd__pieces_piece_max(const wd_pieces *p)
 {
     return least(units(p->bucket / p->align, p->ranks) * p->align, p->count);
 }

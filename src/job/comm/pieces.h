@@ -31,13 +31,13 @@ static inline int64_t wd_range_count(wd_range range)
 wd_pieces wd_pieces_cut(int64_t count, int64_t align, int64_t bucket_max, int ranks);
 
 int64_t wd_pieces_buckets(const wd_pieces *pieces);
-wd_range wd_pieces_bucket(const wd_pieces *pieces, int64_t bucket);
+wd_range wd__pieces_bucket(const wd_pieces *pieces, int64_t bucket);
 
 /* The piece of a bucket that `rank` owns; it may be empty. */
 wd_range wd_pieces_piece(const wd_pieces *pieces, int64_t bucket, int rank);
 
 /* The number of elements of the largest piece. */
-int64_t wd_pieces_piece_max(const wd_pieces *pieces);
+int64_t wd__pieces_piece_max(const wd_pieces *pieces);
 
 /* The elements that `rank` owns in the buckets before `bucket`, which is where its piece of
  * `bucket` begins in a packed array; and those that it owns in all buckets. */

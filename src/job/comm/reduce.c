@@ -20,7 +20,7 @@ static int adds_of(const wd_reduce_options *o)
 double wd_reduce_unsent_share(const wd_reduce_options *o)
 {
     if (o->comm->peers) return 1;
-    const int most = wd_reduce_most_in(adds_of(o) + tiers_of(o->comm));
+    const int most = wd__reduce_most_in(adds_of(o) + tiers_of(o->comm));
     return fmin(1, (double)most / (double)wd_pieces_buckets(&o->pieces));
 }
 
@@ -48,16 +48,16 @@ static void choose_tiers(wd_reduce *r)
     for (int i = 0; i < tiers; i++) r->tier[r->adds + i] = &all[tiers - 1 - i];
 }
 
-void wd_reduce_lay_out(size_t *at, const wd_pieces *p, int64_t bucket, size_t element_bytes)
+void wd__reduce_lay_out(size_t *at, const wd_pieces *p, int64_t bucket, size_t element_bytes)
 {
-    const wd_range whole = wd_pieces_bucket(p, bucket);
+    const wd_range whole = wd__pieces_bucket(p, bucket);
     for (int rank = 0; rank <= p->ranks; rank++) {
         const int64_t begin = rank < p->ranks ? wd_pieces_piece(p, bucket, rank).first : whole.end;
         at[rank] = (size_t)(begin - whole.first) * element_bytes;
     }
 }
 
-wd_range wd_reduce_own(const wd_reduce *r, int64_t bucket)
+wd_range wd__reduce_own(const wd_reduce *r, int64_t bucket)
 {
     return wd_pieces_piece(&r->options.pieces, bucket, r->options.comm->rank);
 }
@@ -79,8 +79,8 @@ wd_status wd_reduce_open(wd_reduce **out, const wd_reduce_options *options, wd_d
     assert(options->pieces.ranks == options->comm->ranks);
     wd_reduce *r;
     wd_status status;
-    WD_TRY(options->comm->peers ? wd_reduce_open_direct(&r, options, device, err)
-                                : wd_reduce_open_host(&r, options, device, err));
+    WD_TRY(options->comm->peers ? wd__reduce_open_direct(&r, options, device, err)
+                                : wd__reduce_open_host(&r, options, device, err));
     r->options = *options;
     r->device = device;
     r->next = -1;
@@ -94,7 +94,7 @@ out:
     return status;
 }
 
-const wd_pieces *wd_reduce_pieces(const wd_reduce *reduce)
+const wd_pieces *wd__reduce_pieces(const wd_reduce *reduce)
 {
     return &reduce->options.pieces;
 }
@@ -126,7 +126,7 @@ void wd_reduce_begin(wd_reduce *r, float *data, unsigned round, wd_queue *queue)
 
 void wd_reduce_ready(wd_reduce *r, int64_t first)
 {
-    while (r->next >= 0 && wd_pieces_bucket(&r->options.pieces, r->next).first >= first) {
+    while (r->next >= 0 && wd__pieces_bucket(&r->options.pieces, r->next).first >= first) {
         follow(r, r->queue);
         r->kind->post(r, r->next--);
     }

@@ -58,7 +58,7 @@ void wd_reduce_close(wd_reduce *reduce);
  * it waits for none. */
 double wd_reduce_unsent_share(const wd_reduce_options *options);
 
-const wd_pieces *wd_reduce_pieces(const wd_reduce *reduce);
+const wd_pieces *wd__reduce_pieces(const wd_reduce *reduce);
 
 /* A round begins: data [count] device, written by `queue` from now on. Rounds that are not the last
  * are only begun with by_round. All ranks. */

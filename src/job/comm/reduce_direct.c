@@ -38,7 +38,7 @@ static void exchange_moves(direct_reduce *d, const wd_reduce_tier *t)
     wd_reduce *r = &d->base;
     int64_t sent = 0;
     for (int i = 0; i < d->count; i++) sent += d->moves[i].from ? (int64_t)d->moves[i].bytes : 0;
-    wd_comm_count(r->options.comm, WD_LANE_GRADIENTS, t->ops, sent);
+    wd__comm_count(r->options.comm, WD_LANE_GRADIENTS, t->ops, sent);
     if (d->count) wd_peers_exchange(r->options.comm->peers, r->own, d->moves, d->count);
     d->count = 0;
 }
@@ -49,12 +49,12 @@ static void exchange(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 {
     char *arrived = (char *)d->arrived;
     for (int op = 0; op < t->ops; op++) {
-        const wd_comm_parts parts = wd_reduce_parts(d->at, t, op);
-        const size_t own = wd_comm_part_bytes(&parts, t->member);
+        const wd_comm_parts parts = wd__reduce_parts(d->at, t, op);
+        const size_t own = wd__comm_part_bytes(&parts, t->member);
         for (int i = 0; i < t->group.count; i++, arrived += own) {
             if (i == t->member) continue;
-            const int rank = wd_group_rank(&t->group, i);
-            send(d, rank, bucket + wd_comm_part_begin(&parts, i), wd_comm_part_bytes(&parts, i));
+            const int rank = wd__group_rank(&t->group, i);
+            send(d, rank, bucket + wd__comm_part_begin(&parts, i), wd__comm_part_bytes(&parts, i));
             receive(d, rank, arrived, own);
         }
     }
@@ -65,13 +65,14 @@ static void exchange(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 static void gather(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 {
     for (int op = 0; op < t->ops; op++) {
-        const wd_comm_parts parts = wd_reduce_parts(d->at, t, op);
+        const wd_comm_parts parts = wd__reduce_parts(d->at, t, op);
         for (int i = 0; i < t->group.count; i++) {
             if (i == t->member) continue;
-            const int rank = wd_group_rank(&t->group, i);
-            send(d, rank, bucket + wd_comm_part_begin(&parts, t->member),
-                 wd_comm_part_bytes(&parts, t->member));
-            receive(d, rank, bucket + wd_comm_part_begin(&parts, i), wd_comm_part_bytes(&parts, i));
+            const int rank = wd__group_rank(&t->group, i);
+            send(d, rank, bucket + wd__comm_part_begin(&parts, t->member),
+                 wd__comm_part_bytes(&parts, t->member));
+            receive(d, rank, bucket + wd__comm_part_begin(&parts, i),
+                    wd__comm_part_bytes(&parts, i));
         }
     }
     exchange_moves(d, t);
@@ -114,9 +115,9 @@ static void add(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 {
     float *arrived = d->arrived;
     for (int op = 0; op < t->ops; op++) {
-        const wd_comm_parts parts = wd_reduce_parts(d->at, t, op);
-        const int64_t count = (int64_t)(wd_comm_part_bytes(&parts, t->member) / sizeof *arrived);
-        float *own = (float *)(void *)(bucket + wd_comm_part_begin(&parts, t->member));
+        const wd_comm_parts parts = wd__reduce_parts(d->at, t, op);
+        const int64_t count = (int64_t)(wd__comm_part_bytes(&parts, t->member) / sizeof *arrived);
+        float *own = (float *)(void *)(bucket + wd__comm_part_begin(&parts, t->member));
         add_members(d, t, own, NULL, own, arrived, count);
         arrived += count * t->group.count;
     }
@@ -126,7 +127,7 @@ static void add(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 static void add_round(direct_reduce *d, int64_t bucket)
 {
     const wd_reduce *r = &d->base;
-    const wd_range range = wd_reduce_own(r, bucket);
+    const wd_range range = wd__reduce_own(r, bucket);
     float *own = r->data + range.first;
     float *sum = d->sum + wd_pieces_packed(&r->options.pieces, bucket, r->options.comm->rank);
     add_members(d, r->tier[0], r->round & WD_ROUND_LAST ? own : sum,
@@ -138,8 +139,8 @@ static void add_round(direct_reduce *d, int64_t bucket)
 static void direct_post(wd_reduce *r, int64_t bucket)
 {
     direct_reduce *d = (direct_reduce *)r;
-    char *data = (char *)(r->data + wd_pieces_bucket(&r->options.pieces, bucket).first);
-    wd_reduce_lay_out(d->at, &r->options.pieces, bucket, sizeof(float));
+    char *data = (char *)(r->data + wd__pieces_bucket(&r->options.pieces, bucket).first);
+    wd__reduce_lay_out(d->at, &r->options.pieces, bucket, sizeof(float));
     for (int i = 0; i < r->adds; i++) {
         exchange(d, r->tier[i], data);
         if (r->options.by_round)
@@ -147,7 +148,7 @@ static void direct_post(wd_reduce *r, int64_t bucket)
         else
             add(d, r->tier[i], data);
     }
-    for (int i = r->adds; i < r->stages && wd_reduce_gathers(r, r->round); i++)
+    for (int i = r->adds; i < r->stages && wd__reduce_gathers(r, r->round); i++)
         gather(d, r->tier[i], data);
 }
 
@@ -162,10 +163,10 @@ static void direct_gather(wd_reduce *r, void *data, size_t element_bytes)
     direct_reduce *d = (direct_reduce *)r;
     const wd_pieces *p = &r->options.pieces;
     for (int64_t b = 0; b < wd_pieces_buckets(p); b++) {
-        wd_reduce_lay_out(d->at, p, b, element_bytes);
+        wd__reduce_lay_out(d->at, p, b, element_bytes);
         for (int i = r->adds; i < r->stages; i++)
             gather(d, r->tier[i],
-                   (char *)data + (size_t)wd_pieces_bucket(p, b).first * element_bytes);
+                   (char *)data + (size_t)wd__pieces_bucket(p, b).first * element_bytes);
     }
 }
 
@@ -184,14 +185,14 @@ static void direct_close(wd_reduce *r)
 static const wd_reduce_kind direct_kind = {
     .post = direct_post, .finish = direct_finish, .gather = direct_gather, .close = direct_close};
 
-wd_status wd_reduce_open_direct(wd_reduce **out, const wd_reduce_options *o, wd_device *device,
-                                wd_err *err)
+wd_status wd__reduce_open_direct(wd_reduce **out, const wd_reduce_options *o, wd_device *device,
+                                 wd_err *err)
 {
     static const char what[] = "gradients on their way";
     direct_reduce *d;
     wd_status status;
     const size_t ranks = (size_t)o->comm->ranks;
-    const size_t piece = (size_t)wd_pieces_piece_max(&o->pieces) * sizeof(float);
+    const size_t piece = (size_t)wd__pieces_piece_max(&o->pieces) * sizeof(float);
     WD_TRY(wd_alloc((void **)&d, 1, sizeof *d, what, err));
     d->base.kind = &direct_kind;
     d->base.device = device;

@@ -38,7 +38,7 @@ typedef struct host_reduce {
     slot slot[SLOTS];
 } host_reduce;
 
-int wd_reduce_most_in(int stages)
+int wd__reduce_most_in(int stages)
 {
     return SLOTS / stages;
 }
@@ -54,21 +54,21 @@ static bool is_between(const host_reduce *r)
 /* Where the own piece begins in the bucket. */
 static int64_t own_begin(const wd_reduce *r, const slot *s)
 {
-    return wd_reduce_own(r, s->number).first -
-           wd_pieces_bucket(&r->options.pieces, s->number).first;
+    return wd__reduce_own(r, s->number).first -
+           wd__pieces_bucket(&r->options.pieces, s->number).first;
 }
 
 static void exchange(wd_reduce *r, slot *s, const wd_reduce_tier *t, wd_event *after)
 {
     size_t arrived = 0, *at = s->arrived_at;
     for (int op = 0; op < t->ops; op++, at += t->group.count + 1) {
-        const wd_comm_parts parts = wd_reduce_parts(s->at, t, op);
-        const size_t own = wd_comm_part_bytes(&parts, t->member);
+        const wd_comm_parts parts = wd__reduce_parts(s->at, t, op);
+        const size_t own = wd__comm_part_bytes(&parts, t->member);
         for (int i = 0; i <= t->group.count; i++) at[i] = arrived + (size_t)i * own;
         arrived = at[t->group.count];
         s->ticket[op] =
-            wd_comm_exchange_within(r->options.comm, WD_LANE_GRADIENTS, t->group, s->arrived,
-                                    (wd_comm_parts){at, 1}, s->bucket, parts, after);
+            wd__comm_exchange_within(r->options.comm, WD_LANE_GRADIENTS, t->group, s->arrived,
+                                     (wd_comm_parts){at, 1}, s->bucket, parts, after);
     }
     s->tickets = t->ops;
 }
@@ -76,8 +76,8 @@ static void exchange(wd_reduce *r, slot *s, const wd_reduce_tier *t, wd_event *a
 static void gather(wd_reduce *r, slot *s, const wd_reduce_tier *t, wd_event *after)
 {
     for (int op = 0; op < t->ops; op++)
-        s->ticket[op] = wd_comm_gather_within(r->options.comm, WD_LANE_GRADIENTS, t->group,
-                                              s->bucket, wd_reduce_parts(s->at, t, op), after);
+        s->ticket[op] = wd__comm_gather_within(r->options.comm, WD_LANE_GRADIENTS, t->group,
+                                               s->bucket, wd__reduce_parts(s->at, t, op), after);
     s->tickets = t->ops;
 }
 
@@ -108,9 +108,9 @@ static void add(slot *s, const wd_reduce_tier *t)
 {
     const float *arrived = s->arrived;
     for (int op = 0; op < t->ops; op++) {
-        const wd_comm_parts parts = wd_reduce_parts(s->at, t, op);
-        const int64_t count = (int64_t)(wd_comm_part_bytes(&parts, t->member) / sizeof *arrived);
-        float *staged = (float *)(s->bucket + wd_comm_part_begin(&parts, t->member));
+        const wd_comm_parts parts = wd__reduce_parts(s->at, t, op);
+        const int64_t count = (int64_t)(wd__comm_part_bytes(&parts, t->member) / sizeof *arrived);
+        float *staged = (float *)(s->bucket + wd__comm_part_begin(&parts, t->member));
         add_ranks(staged, arrived, count, t->group.count, true);
         arrived += count * t->group.count;
     }
@@ -120,7 +120,7 @@ static void add(slot *s, const wd_reduce_tier *t)
 static void add_round(host_reduce *h, slot *s)
 {
     const wd_reduce *r = &h->base;
-    const int64_t count = wd_range_count(wd_reduce_own(r, s->number));
+    const int64_t count = wd_range_count(wd__reduce_own(r, s->number));
     const int rank = r->options.comm->rank;
     float *sum = h->sum + wd_pieces_packed(&r->options.pieces, s->number, rank);
     add_ranks(sum, s->arrived, count, r->options.comm->ranks, s->round & WD_ROUND_FIRST);
@@ -132,11 +132,11 @@ static void add_round(host_reduce *h, slot *s)
 
 static void place(wd_reduce *r, const slot *s)
 {
-    int64_t begin = 0, count = wd_range_count(wd_pieces_bucket(&r->options.pieces, s->number));
+    int64_t begin = 0, count = wd_range_count(wd__pieces_bucket(&r->options.pieces, s->number));
     if (!(s->round & WD_ROUND_LAST)) return;
-    if (!wd_reduce_gathers(r, s->round)) {
+    if (!wd__reduce_gathers(r, s->round)) {
         begin = own_begin(r, s);
-        count = wd_range_count(wd_reduce_own(r, s->number));
+        count = wd_range_count(wd__reduce_own(r, s->number));
     }
     wd_queue_copy(r->own, s->data + begin, (float *)s->bucket + begin,
                   (size_t)count * sizeof(float));
@@ -158,21 +158,21 @@ static void pass(host_reduce *h, int stage)
         place(r, s);
     else if (next < r->adds)
         exchange(r, s, r->tier[next], NULL);
-    else if (wd_reduce_gathers(r, s->round))
+    else if (wd__reduce_gathers(r, s->round))
         gather(r, s, r->tier[next], NULL);
 }
 
 static void host_post(wd_reduce *r, int64_t bucket)
 {
     host_reduce *h = (host_reduce *)r;
-    const int last = r->stages - 1, most = wd_reduce_most_in(r->stages);
+    const int last = r->stages - 1, most = wd__reduce_most_in(r->stages);
     while (h->passed[0] - h->passed[r->stages] >= SLOTS) pass(h, last);
     slot *s = &h->slot[h->passed[0]++ % SLOTS];
-    const wd_range range = wd_pieces_bucket(&r->options.pieces, bucket);
+    const wd_range range = wd__pieces_bucket(&r->options.pieces, bucket);
     s->number = bucket;
     s->round = r->round;
     s->data = r->data + range.first;
-    wd_reduce_lay_out(s->at, &r->options.pieces, bucket, sizeof(float));
+    wd__reduce_lay_out(s->at, &r->options.pieces, bucket, sizeof(float));
     wd_queue_copy(r->own, s->bucket, s->data, (size_t)wd_range_count(range) * sizeof(float));
     wd_event_record(s->copied, r->own);
     exchange(r, s, r->tier[0], s->copied);
@@ -190,9 +190,9 @@ static void host_finish(wd_reduce *r)
 
 static void post_gather(wd_reduce *r, slot *s, char *data, size_t element_bytes)
 {
-    const wd_range own = wd_reduce_own(r, s->number);
+    const wd_range own = wd__reduce_own(r, s->number);
     const size_t begin = (size_t)own_begin(r, s) * element_bytes;
-    wd_reduce_lay_out(s->at, &r->options.pieces, s->number, element_bytes);
+    wd__reduce_lay_out(s->at, &r->options.pieces, s->number, element_bytes);
     wd_queue_copy(r->own, s->bucket + begin, data + (size_t)own.first * element_bytes,
                   (size_t)wd_range_count(own) * element_bytes);
     wd_event_record(s->copied, r->own);
@@ -201,7 +201,7 @@ static void post_gather(wd_reduce *r, slot *s, char *data, size_t element_bytes)
 
 static void place_gathered(wd_reduce *r, slot *s, char *data, size_t element_bytes)
 {
-    const wd_range range = wd_pieces_bucket(&r->options.pieces, s->number);
+    const wd_range range = wd__pieces_bucket(&r->options.pieces, s->number);
     wait(r, s);
     wd_queue_copy(r->own, data + (size_t)range.first * element_bytes, s->bucket,
                   (size_t)wd_range_count(range) * element_bytes);
@@ -232,7 +232,7 @@ static wd_status open_slot(slot *s, const wd_reduce_options *o, wd_device *devic
 {
     static const char what[] = "gradients on their way";
     const size_t ranks = (size_t)o->comm->ranks, ends = ranks + 1;
-    const size_t arrived = ranks * (size_t)wd_pieces_piece_max(&o->pieces);
+    const size_t arrived = ranks * (size_t)wd__pieces_piece_max(&o->pieces);
     WD_TRY(wd_host_alloc((void **)&s->bucket, device, (size_t)o->pieces.bucket * sizeof(float),
                          what, err));
     WD_TRY(wd_alloc((void **)&s->arrived, arrived, sizeof(float), what, err));
@@ -266,8 +266,8 @@ static void host_close(wd_reduce *base)
 static const wd_reduce_kind host_kind = {
     .post = host_post, .finish = host_finish, .gather = host_gather, .close = host_close};
 
-wd_status wd_reduce_open_host(wd_reduce **out, const wd_reduce_options *options, wd_device *device,
-                              wd_err *err)
+wd_status wd__reduce_open_host(wd_reduce **out, const wd_reduce_options *options, wd_device *device,
+                               wd_err *err)
 {
     host_reduce *h;
     wd_status status;

@@ -21,7 +21,7 @@ typedef struct wd_reduce_tier {
     int ops, op_step, first, step, member;
 } wd_reduce_tier;
 
-static inline wd_comm_parts wd_reduce_parts(const size_t *at, const wd_reduce_tier *tier, int op)
+static inline wd_comm_parts wd__reduce_parts(const size_t *at, const wd_reduce_tier *tier, int op)
 {
     return (wd_comm_parts){at + op * tier->op_step + tier->first, tier->step};
 }
@@ -56,24 +56,24 @@ struct wd_reduce {
 };
 
 /* Where pieces of a bucket begin: at [ranks + 1] bytes from the bucket's begin. */
-void wd_reduce_lay_out(size_t *at, const wd_pieces *pieces, int64_t bucket, size_t element_bytes);
+void wd__reduce_lay_out(size_t *at, const wd_pieces *pieces, int64_t bucket, size_t element_bytes);
 
 /* This rank's piece of a bucket. */
-wd_range wd_reduce_own(const wd_reduce *reduce, int64_t bucket);
+wd_range wd__reduce_own(const wd_reduce *reduce, int64_t bucket);
 
-static inline bool wd_reduce_gathers(const wd_reduce *reduce, unsigned round)
+static inline bool wd__reduce_gathers(const wd_reduce *reduce, unsigned round)
 {
     return round & WD_ROUND_LAST && !reduce->options.scatter;
 }
 
 /* ---- the kinds: allocate their own struct, with all that is not in the common part ---- */
 
-wd_status wd_reduce_open_host(wd_reduce **out, const wd_reduce_options *options, wd_device *device,
-                              wd_err *err);
-wd_status wd_reduce_open_direct(wd_reduce **out, const wd_reduce_options *options,
-                                wd_device *device, wd_err *err);
+wd_status wd__reduce_open_host(wd_reduce **out, const wd_reduce_options *options, wd_device *device,
+                               wd_err *err);
+wd_status wd__reduce_open_direct(wd_reduce **out, const wd_reduce_options *options,
+                                 wd_device *device, wd_err *err);
 
 /* Buckets that may be in one of so many stages, by way of host memory. */
-int wd_reduce_most_in(int stages);
+int wd__reduce_most_in(int stages);
 
 #endif

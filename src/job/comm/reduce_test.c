@@ -140,7 +140,7 @@ static void pieces_cover_all(void **state)
                         assert_int_equal(range.first, at);
                         assert_true(range.end >= at && range.end <= count);
                         assert_true(range.end % align == 0 || range.end == count);
-                        assert_true(wd_range_count(range) <= wd_pieces_piece_max(&p));
+                        assert_true(wd_range_count(range) <= wd__pieces_piece_max(&p));
                         assert_int_equal(wd_pieces_packed(&p, b, r), packed[r]);
                         at = range.end;
                         packed[r] += wd_range_count(range);

@@ -81,18 +81,18 @@ static void move_part(const wd_comm_op *to, const wd_comm_op *from)
 {
     WD_REQUIRE(to->kind == from->kind, "ranks post different operations: %d and %d", (int)to->kind,
                (int)from->kind);
-    const size_t to_bytes = wd_comm_part_bytes(&to->to_parts, from->member);
+    const size_t to_bytes = wd__comm_part_bytes(&to->to_parts, from->member);
     if (to->kind == WD_COMM_EXCHANGE) {
-        require_size(wd_comm_part_bytes(&from->from_parts, to->member), to_bytes);
-        move((char *)to->to + wd_comm_part_begin(&to->to_parts, from->member),
-             (const char *)from->from + wd_comm_part_begin(&from->from_parts, to->member),
+        require_size(wd__comm_part_bytes(&from->from_parts, to->member), to_bytes);
+        move((char *)to->to + wd__comm_part_begin(&to->to_parts, from->member),
+             (const char *)from->from + wd__comm_part_begin(&from->from_parts, to->member),
              to_bytes);
     } else {
-        const size_t at = wd_comm_part_begin(&to->to_parts, from->member);
-        WD_REQUIRE(wd_comm_part_begin(&from->to_parts, from->member) == at,
+        const size_t at = wd__comm_part_begin(&to->to_parts, from->member);
+        WD_REQUIRE(wd__comm_part_begin(&from->to_parts, from->member) == at,
                    "ranks gather a part at different offsets: %zu and %zu",
-                   wd_comm_part_begin(&from->to_parts, from->member), at);
-        require_size(wd_comm_part_bytes(&from->to_parts, from->member), to_bytes);
+                   wd__comm_part_begin(&from->to_parts, from->member), at);
+        require_size(wd__comm_part_bytes(&from->to_parts, from->member), to_bytes);
         move((char *)to->to + at, (const char *)from->to + at, to_bytes);
     }
 }
@@ -101,7 +101,7 @@ static void try_collective(hub *h, wd_lane lane, wd_group group, int64_t number)
 {
     posted *all[group.count];
     for (int i = 0; i < group.count; i++)
-        if (!(all[i] = find(h, wd_group_rank(&group, i), lane, WD_COMM_EXCHANGE, 0, number)))
+        if (!(all[i] = find(h, wd__group_rank(&group, i), lane, WD_COMM_EXCHANGE, 0, number)))
             return;
     for (int to = 0; to < group.count; to++)
         for (int from = 0; from < group.count; from++)

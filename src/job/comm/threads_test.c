@@ -61,7 +61,7 @@ static void what_is_sent_is_counted(void **state)
     const size_t at[2] = {0, 8};
     char data[8] = {0}, other[8];
     wd_test_ok(wd_comm_open_single(&comm, &err), &err);
-    wd_comm_wait(comm, wd_comm_exchange(comm, WD_LANE_GRADIENTS, other, at, data, at, NULL));
+    wd_comm_wait(comm, wd__comm_exchange(comm, WD_LANE_GRADIENTS, other, at, data, at, NULL));
     assert_int_equal(comm->sent[WD_LANE_GRADIENTS], 0); /* nobody else is there */
     assert_string_equal(comm->name, "single");
     wd_comm_close(comm);
@@ -95,8 +95,8 @@ static void misuse_ranks(void *context)
     if (wd_comm_open_threads(comm, 2, &err) != WD_OK) return;
     switch (what) {
     case SHORT_PART:
-        wd_comm_exchange(comm[0], WD_LANE_CONTROL, other, whole, data, shorter, NULL);
-        wd_comm_exchange(comm[1], WD_LANE_CONTROL, other, whole, data, whole, NULL);
+        wd__comm_exchange(comm[0], WD_LANE_CONTROL, other, whole, data, shorter, NULL);
+        wd__comm_exchange(comm[1], WD_LANE_CONTROL, other, whole, data, whole, NULL);
         break;
     case SHORT_MESSAGE:
         wd_comm_send(comm[0], WD_LANE_CONTROL, data, 4, 1, NULL);

@@ -338,7 +338,7 @@ static _Noreturn void become_mpirun(const char **all, int ranks, pid_t parent,
 static void ask_to_stop(pid_t child, const wd_launch_folder *folder)
 {
     wd_log(WD_LOG_WARNING, "stopping; Ctrl-C ends at once");
-    wd_launch_folder_stop(folder);
+    wd__launch_folder_stop(folder);
     kill(child, SIGUSR1);
 }
 
@@ -404,12 +404,12 @@ static wd_status run_child(int *exit_code, const char **all, int ranks, const si
     wd_launch_folder folder;
     bool asked = false;
     if (wd_stop_requested()) return stopped_early(err);
-    WD_TRY(wd_launch_folder_open(&folder, ranks, err));
+    WD_TRY(wd__launch_folder_open(&folder, ranks, err));
     const pid_t parent = getpid(), child = fork();
     if (child == 0) become_mpirun(all, ranks, parent, &folder, s);
     const int status =
         child < 0 ? W_EXITCODE(NOT_RUN, 0) : wait_for_child(&asked, child, &folder, s);
-    wd_launch_folder_close(&folder);
+    wd__launch_folder_close(&folder);
     return judge(exit_code, status, asked, err);
 }
 

@@ -88,7 +88,7 @@ static wd_status start_cleanup(wd_launch_folder *f, wd_err *err)
     return wd_fail(err, WD_IO, "no process to remove the folder of the ranks: %s", strerror(errno));
 }
 
-wd_status wd_launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err)
+wd_status wd__launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err)
 {
     /* with less room mpirun waits without end: Open MPI 4.1 needs 8 MiB, and 4 for each rank */
     const int64_t mib = 16 + 8 * (int64_t)ranks;
@@ -109,7 +109,7 @@ wd_status wd_launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err)
     return status;
 }
 
-void wd_launch_folder_close(wd_launch_folder *folder)
+void wd__launch_folder_close(wd_launch_folder *folder)
 {
     close(folder->errors);
     close(folder->lock);
@@ -118,7 +118,7 @@ void wd_launch_folder_close(wd_launch_folder *folder)
 
 /* ---- the request to stop ---- */
 
-void wd_launch_folder_stop(const wd_launch_folder *folder)
+void wd__launch_folder_stop(const wd_launch_folder *folder)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", folder->path, stop_name);

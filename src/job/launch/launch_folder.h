@@ -4,7 +4,7 @@
  * mpirun removes its files when it ends, but nobody does if mpirun itself is killed. So all of them
  * are put into one folder, which the cleanup process removes once the launching process and mpirun
  * have ended in whatever way. If the cleanup process is killed with them, the next call of
- * wd_launch_folder_open removes the folder: folders in use are locked. */
+ * wd__launch_folder_open removes the folder: folders in use are locked. */
 #ifndef WD_JOB_LAUNCH_LAUNCH_FOLDER_H
 #define WD_JOB_LAUNCH_LAUNCH_FOLDER_H
 
@@ -21,14 +21,14 @@ typedef struct wd_launch_folder {
 
 /* Makes the folder in /dev/shm, or in /tmp if that has too little room for so many ranks. WD_IO:
  * neither has enough. */
-wd_status wd_launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err);
+wd_status wd__launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err);
 
 /* Is called once mpirun has ended. Returns when the folder is removed. */
-void wd_launch_folder_close(wd_launch_folder *folder);
+void wd__launch_folder_close(wd_launch_folder *folder);
 
 /* Leaves a request to stop in the folder, for ranks that no signal reaches yet because they have
  * not begun. */
-void wd_launch_folder_stop(const wd_launch_folder *folder);
+void wd__launch_folder_stop(const wd_launch_folder *folder);
 
 /* Called by a rank: whether there is a request to stop in its job's folder, whose path is in this
  * variable of the environment. */

@@ -361,15 +361,15 @@ static void ranks_see_that_they_are_to_stop(void **state)
     (void)state;
     wd_launch_folder folder;
     wd_err err = {0};
-    wd_test_ok(wd_launch_folder_open(&folder, 2, &err), &err);
+    wd_test_ok(wd__launch_folder_open(&folder, 2, &err), &err);
     unsetenv(wd_launch_folder_variable);
     assert_false(wd_launch_folder_says_stop());
     setenv(wd_launch_folder_variable, folder.path, 1);
     assert_false(wd_launch_folder_says_stop());
-    wd_launch_folder_stop(&folder);
+    wd__launch_folder_stop(&folder);
     assert_true(wd_launch_folder_says_stop());
     unsetenv(wd_launch_folder_variable);
-    wd_launch_folder_close(&folder);
+    wd__launch_folder_close(&folder);
 }
 
 /* With so few files mpirun would wait without end. */
@@ -437,10 +437,10 @@ static void what_is_abandoned_goes_at_the_next_start(void **state)
     int status;
     dead = mmap(NULL, sizeof *dead, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(dead, MAP_FAILED);
-    wd_test_ok(wd_launch_folder_open(&living, 2, &err), &err);
+    wd_test_ok(wd__launch_folder_open(&living, 2, &err), &err);
     const pid_t pid = fork();
     if (!pid) {
-        if (wd_launch_folder_open(dead, 2, &err) != WD_OK) _exit(1);
+        if (wd__launch_folder_open(dead, 2, &err) != WD_OK) _exit(1);
         kill(dead->cleanup, SIGKILL);
         waitpid(dead->cleanup, NULL, 0);
         _exit(0);
@@ -448,13 +448,13 @@ static void what_is_abandoned_goes_at_the_next_start(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_true(is_there(dead->path));
-    wd_test_ok(wd_launch_folder_open(&next, 2, &err), &err);
+    wd_test_ok(wd__launch_folder_open(&next, 2, &err), &err);
     assert_false(is_there(dead->path));
     assert_true(is_there(living.path));
-    wd_launch_folder_close(&living);
+    wd__launch_folder_close(&living);
     assert_false(is_there(living.path));
     assert_true(is_there(next.path));
-    wd_launch_folder_close(&next);
+    wd__launch_folder_close(&next);
     assert_false(is_there(next.path));
     munmap(dead, sizeof *dead);
 }

@@ -167,8 +167,8 @@ static void the_watch_reports_where_there_is_one(void **state)
         wd_watch *watch;
         wd_watch_address all;
         wd_log_to(say, NULL, WD_LOG_ERROR);
-        if (wd_watch_listen(&watch, &(wd_watch_options){.ranks = 1}, &all, NULL) != WD_OK ||
-            wd_watch_connect(watch, &all, NULL) != WD_OK ||
+        if (wd__watch_listen(&watch, &(wd_watch_options){.ranks = 1}, &all, NULL) != WD_OK ||
+            wd__watch_connect(watch, &all, NULL) != WD_OK ||
             wd_deadline_start(&deadline, 0, 0.5, "the test", NULL) != WD_OK)
             _exit(98);
         wd_watch_describe(watch, describe, NULL);

@@ -34,7 +34,7 @@ static const double leave_s = 1; /* for goodbyes to arrive */
 static void connect_others(wd_watch *w, double now)
 {
     int fd, rank;
-    while ((rank = wd_connect_step(w->connect, &fd, now)) >= 0) {
+    while ((rank = wd__connect_step(w->connect, &fd, now)) >= 0) {
         w->peer[rank].link.fd = fd;
         w->peer[rank].is_connected = true;
         w->peer[rank].heard_s = now;
@@ -45,7 +45,7 @@ static void connect_others(wd_watch *w, double now)
         pthread_mutex_unlock(&w->lock);
     }
     if (w->connected < w->o.ranks) return;
-    wd_connect_close(w->connect);
+    wd__connect_close(w->connect);
     w->connect = NULL;
     pthread_setname_np(pthread_self(), "wd-watch"); /* tools/torture reads it: all are connected */
 }
@@ -62,7 +62,7 @@ static void take_frame(wd_watch *w, wd_watch_peer *p, const wd_frame *f, double 
     case WD_FRAME_FAIL: {
         wd_watch_failure heard = {0}; /* bytes from another process: its rank is checked */
         memcpy(&heard, f->data, f->bytes < sizeof heard ? f->bytes : sizeof heard - 1);
-        if (heard.rank >= 0 && heard.rank < w->o.ranks) wd_watch_learn(w, &heard);
+        if (heard.rank >= 0 && heard.rank < w->o.ranks) wd__watch_learn(w, &heard);
         break;
     }
     case WD_FRAME_END:
@@ -78,12 +78,12 @@ static void receive(wd_watch *w, wd_watch_peer *p, double now)
     if (p->link.fd < 0) return;
     wd_watch_link_state state;
     const size_t before = p->link.in_bytes;
-    bool open = wd_watch_link_receive(&p->link);
+    bool open = wd__watch_link_receive(&p->link);
     if (p->link.in_bytes != before) p->heard_s = now;
-    while ((state = wd_watch_link_take(&p->link, &w->frame)) == WD_WATCH_LINK_FRAME)
+    while ((state = wd__watch_link_take(&p->link, &w->frame)) == WD_WATCH_LINK_FRAME)
         take_frame(w, p, &w->frame, now);
     if (open && state != WD_WATCH_LINK_DAMAGED) return;
-    wd_watch_link_close(&p->link);
+    wd__watch_link_close(&p->link);
     p->is_gone = true;
 }
 
@@ -143,7 +143,7 @@ static void send_beats(wd_watch *w, double now)
     const wd_watch_report *report = &w->peer[w->o.rank].report;
     const size_t bytes = offsetof(wd_watch_report, note.memory) + strlen(report->note.memory) + 1;
     for (int r = 0; r < w->o.ranks; r++)
-        wd_watch_link_send(&w->peer[r].link, WD_FRAME_BEAT, report, bytes);
+        wd__watch_link_send(&w->peer[r].link, WD_FRAME_BEAT, report, bytes);
 }
 
 /* A heartbeat is sent before the note of this rank's memory is made, which takes some time, and
@@ -156,26 +156,26 @@ static void send_heartbeats(wd_watch *w, double now)
 
 static void serve_own_rank(wd_watch *w, double now)
 {
-    const int number = wd_watch_crash_signal();
+    const int number = wd__watch_crash_signal();
     wd_watch_failure own = {0};
     pthread_mutex_lock(&w->lock);
     const bool own_is_set = w->own_is_set, leaving = w->leaving;
     if (own_is_set) own = w->own;
     pthread_mutex_unlock(&w->lock);
     if (number) {
-        wd_watch_failed(&own, w->o.rank, 128 + number, WD_WATCH_OWN, "ended by signal %d (%s)",
-                        number, strsignal(number));
+        wd__watch_failed(&own, w->o.rank, 128 + number, WD_WATCH_OWN, "ended by signal %d (%s)",
+                         number, strsignal(number));
         add_errors(&own);
-        wd_watch_learn(w, &own);
+        wd__watch_learn(w, &own);
     } else if (own_is_set) {
         w->next_note = w->next_beat = 0;
         send_heartbeats(w, now);
-        wd_watch_learn(w, &own);
+        wd__watch_learn(w, &own);
     }
     if (!leaving || w->has_left) return;
     w->has_left = true;
     for (int r = 0; r < w->o.ranks; r++)
-        wd_watch_link_send(&w->peer[r].link, WD_FRAME_BYE, NULL, 0);
+        wd__watch_link_send(&w->peer[r].link, WD_FRAME_BYE, NULL, 0);
 }
 
 /* Whether all ranks have sent their goodbyes. */
@@ -200,7 +200,7 @@ static void wait_for_input(wd_watch *w)
     w->set[w->o.ranks] = (struct pollfd){.fd = w->wake, .events = POLLIN};
     poll(w->set, (nfds_t)w->o.ranks + 1, (int)(1e3 * (w->connect ? connect_turn_s : turn_s)));
     while (read(w->wake, &count, sizeof count) > 0) continue;
-    for (int r = 0; r < w->o.ranks; r++) wd_watch_link_flush(&w->peer[r].link);
+    for (int r = 0; r < w->o.ranks; r++) wd__watch_link_flush(&w->peer[r].link);
 }
 
 /* The time `seconds` after `time`, but not one in the future. */
@@ -240,8 +240,8 @@ static void *run(void *context)
         for (int r = 0; r < w->o.ranks; r++) receive(w, &w->peer[r], now);
         serve_own_rank(w, now);
         send_heartbeats(w, now);
-        if (!w->failed) wd_watch_look(w, now);
-        if (w->failed) wd_watch_act(w, now);
+        if (!w->failed) wd__watch_look(w, now);
+        if (w->failed) wd__watch_act(w, now);
     }
     /* bytes that were sent must arrive before the sockets are closed */
     for (int r = 0; r < w->o.ranks; r++)
@@ -262,10 +262,10 @@ static void *run(void *context)
 
 static void free_watch(wd_watch *w)
 {
-    for (int r = 0; w->peer && r < w->o.ranks; r++) wd_watch_link_close(&w->peer[r].link);
-    wd_connect_close(w->connect);
+    for (int r = 0; w->peer && r < w->o.ranks; r++) wd__watch_link_close(&w->peer[r].link);
+    wd__connect_close(w->connect);
     if (w->wake >= 0) close(w->wake);
-    wd_watch_process_close(&w->process);
+    wd__watch_process_close(&w->process);
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->note_lock);
     pthread_cond_destroy(&w->changed);
@@ -275,8 +275,8 @@ static void free_watch(wd_watch *w)
     wd_free(w);
 }
 
-wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_watch_address *mine,
-                          wd_err *err)
+wd_status wd__watch_listen(wd_watch **out, const wd_watch_options *options, wd_watch_address *mine,
+                           wd_err *err)
 {
     wd_status status;
     wd_watch *w;
@@ -302,8 +302,8 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
         w->peer[r].link.fd = -1;
         w->peer[r].report.beat = (wd_watch_beat){.allowed_s = INFINITY, .wait = -1};
     }
-    WD_TRY_OUT(wd_connect_listen(&w->connect, w->o.rank, w->o.ranks, w->o.one_machine, mine, err));
-    WD_TRY_OUT(wd_watch_process_open(&w->process, err));
+    WD_TRY_OUT(wd__connect_listen(&w->connect, w->o.rank, w->o.ranks, w->o.one_machine, mine, err));
+    WD_TRY_OUT(wd__watch_process_open(&w->process, err));
     mine->process = w->process;
     *out = w;
 out:
@@ -311,15 +311,15 @@ out:
     return status;
 }
 
-wd_status wd_watch_connect(wd_watch *w, const wd_watch_address *all, wd_err *err)
+wd_status wd__watch_connect(wd_watch *w, const wd_watch_address *all, wd_err *err)
 {
     memcpy(w->all, all, (size_t)w->o.ranks * sizeof *all);
-    wd_connect_begin(w->connect, w->all);
+    wd__connect_begin(w->connect, w->all);
     wd_log_keep_errors(true);
-    wd_watch_crash_install(w->wake);
+    wd__watch_crash_install(w->wake);
     const int rc = wd_thread_start(&w->thread, run, w);
     if (rc) {
-        wd_watch_crash_uninstall();
+        wd__watch_crash_uninstall();
         wd_log_keep_errors(false);
         return wd_fail(err, WD_OUT_OF_MEMORY, "no thread for the watch: %s", strerror(rc));
     }
@@ -339,9 +339,9 @@ wd_status wd_watch_open(wd_watch **out, const wd_watch_options *options,
     *out = NULL;
     if (options->ranks <= 1) return WD_OK;
     WD_TRY_OUT(wd_alloc((void **)&all, (size_t)options->ranks, sizeof *all, "the watch", err));
-    WD_TRY_OUT(wd_watch_listen(&w, options, &all[options->rank], err));
+    WD_TRY_OUT(wd__watch_listen(&w, options, &all[options->rank], err));
     WD_TRY_OUT(exchange(context, all, err));
-    WD_TRY_OUT(wd_watch_connect(w, all, err));
+    WD_TRY_OUT(wd__watch_connect(w, all, err));
     *out = w;
 out:
     if (status != WD_OK && w) free_watch(w);
@@ -389,7 +389,7 @@ _Noreturn void wd_watch_fail(wd_watch *w, const wd_err *error)
 {
     wd_watch_failure own;
     const int rank = error->failed_rank ? error->failed_rank - 1 : w->o.rank;
-    wd_watch_failed(&own, rank, (int)error->status, WD_WATCH_OWN, "%s", error->message);
+    wd__watch_failed(&own, rank, (int)error->status, WD_WATCH_OWN, "%s", error->message);
     add_errors(&own);
     pthread_mutex_lock(&w->lock);
     w->own = own;
@@ -409,7 +409,7 @@ void wd_watch_close(wd_watch *w)
         pthread_mutex_unlock(&w->lock);
         wake(w);
         pthread_join(w->thread, NULL);
-        wd_watch_crash_uninstall();
+        wd__watch_crash_uninstall();
         wd_log_keep_errors(false);
     }
     free_watch(w);

@@ -64,10 +64,10 @@ wd_status wd_watch_open(wd_watch **out, const wd_watch_options *options,
                         wd_watch_exchange_fn *exchange, void *context, wd_err *err);
 
 /* The two steps of wd_watch_open, between which the caller exchanges the addresses (`all`: [ranks],
- * borrowed until wd_watch_connect returns). */
-wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_watch_address *mine,
-                          wd_err *err);
-wd_status wd_watch_connect(wd_watch *watch, const wd_watch_address *all, wd_err *err);
+ * borrowed until wd__watch_connect returns). */
+wd_status wd__watch_listen(wd_watch **out, const wd_watch_options *options, wd_watch_address *mine,
+                           wd_err *err);
+wd_status wd__watch_connect(wd_watch *watch, const wd_watch_address *all, wd_err *err);
 
 /* From now on `fn` makes this rank's note. The watch's thread calls it every few heartbeats and
  * when something fails, and no longer once this function was called with another `fn`. NULL: the

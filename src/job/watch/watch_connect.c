@@ -136,8 +136,8 @@ static void find_machine(wd_watch_address *mine)
     snprintf(mine->machine, sizeof mine->machine, "%s %s", boot, space);
 }
 
-wd_status wd_connect_listen(wd_connect **out, int rank, int ranks, bool one_machine,
-                            wd_watch_address *mine, wd_err *err)
+wd_status wd__connect_listen(wd_connect **out, int rank, int ranks, bool one_machine,
+                             wd_watch_address *mine, wd_err *err)
 {
     wd_status status;
     wd_connect *c = NULL;
@@ -160,11 +160,11 @@ out:
     if (status == WD_OK)
         *out = c;
     else
-        wd_connect_close(c);
+        wd__connect_close(c);
     return status;
 }
 
-void wd_connect_begin(wd_connect *c, const wd_watch_address *all)
+void wd__connect_begin(wd_connect *c, const wd_watch_address *all)
 {
     c->all = all;
 }
@@ -244,7 +244,7 @@ static void begin_attempt(const wd_connect *c, int rank, attempt *a, double now_
 static bool call_rank(const wd_connect *c, int rank, attempt *a)
 {
     wd_handshake_message call;
-    return wd_handshake_call(&call, &a->handshake, c->rank, rank) && send_message(a->fd, &call);
+    return wd__handshake_call(&call, &a->handshake, c->rank, rank) && send_message(a->fd, &call);
 }
 
 static void see_connected(const wd_connect *c, int rank, attempt *a, double now_s)
@@ -269,8 +269,8 @@ static void see_connected(const wd_connect *c, int rank, attempt *a, double now_
 static bool confirm(const wd_connect *c, attempt *a)
 {
     wd_handshake_message end;
-    if (!wd_handshake_is_answer(&a->in.message, &a->handshake, secret_of(c))) return false;
-    wd_handshake_confirm(&end, &a->handshake, secret_of(c));
+    if (!wd__handshake_is_answer(&a->in.message, &a->handshake, secret_of(c))) return false;
+    wd__handshake_confirm(&end, &a->handshake, secret_of(c));
     return send_message(a->fd, &end);
 }
 
@@ -350,9 +350,9 @@ static bool accept_inbound(wd_connect *c, double now_s)
 static bool answer(const wd_connect *c, inbound *s)
 {
     wd_handshake_message message;
-    if (!wd_handshake_is_call(&s->in.message, c->rank, c->ranks) ||
+    if (!wd__handshake_is_call(&s->in.message, c->rank, c->ranks) ||
         c->is_connected[s->in.message.from] ||
-        !wd_handshake_answer(&message, &s->handshake, &s->in.message, secret_of(c)))
+        !wd__handshake_answer(&message, &s->handshake, &s->in.message, secret_of(c)))
         return false;
     s->rank = s->in.message.from;
     return send_message(s->fd, &message);
@@ -366,7 +366,7 @@ static bool step_inbound(const wd_connect *c, inbound *s, bool *gone, double now
     if (h != COMPLETE || *gone) return false;
     const bool called = s->rank >= 0;
     const bool is_rank = called && !c->is_connected[s->rank] &&
-                         wd_handshake_is_confirmation(&s->in.message, &s->handshake, secret_of(c));
+                         wd__handshake_is_confirmation(&s->in.message, &s->handshake, secret_of(c));
     *gone = called ? !is_rank : !answer(c, s);
     return is_rank;
 }
@@ -392,7 +392,7 @@ static int step_inbounds(wd_connect *c, int *fd, double now_s)
 
 /* ---- all connections ---- */
 
-int wd_connect_step(wd_connect *c, int *fd, double now_s)
+int wd__connect_step(wd_connect *c, int *fd, double now_s)
 {
     for (int round = 0; round < ROUNDS_MAX; round++) {
         const int rank = step_inbounds(c, fd, now_s);
@@ -409,7 +409,7 @@ int wd_connect_step(wd_connect *c, int *fd, double now_s)
     return -1;
 }
 
-void wd_connect_close(wd_connect *c)
+void wd__connect_close(wd_connect *c)
 {
     if (!c) return;
     for (int i = 0; i < c->inbounds; i++) close(c->inbound[i].fd);

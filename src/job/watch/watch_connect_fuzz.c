@@ -52,7 +52,7 @@ static void call(caller *c, int rank)
 {
     wd_handshake_message message;
     c->rank = rank;
-    if (!wd_handshake_call(&message, &c->handshake, rank, 0)) abort();
+    if (!wd__handshake_call(&message, &c->handshake, rank, 0)) abort();
     say(c, &message, sizeof message);
 }
 
@@ -61,9 +61,9 @@ static void confirm(caller *c)
 {
     wd_handshake_message message;
     if (recv(c->fd, &message, sizeof message, MSG_DONTWAIT) != (ssize_t)sizeof message) return;
-    if (!wd_handshake_is_answer(&message, &c->handshake, all[0].secret))
+    if (!wd__handshake_is_answer(&message, &c->handshake, all[0].secret))
         return; /* of an earlier call */
-    wd_handshake_confirm(&message, &c->handshake, all[0].secret);
+    wd__handshake_confirm(&message, &c->handshake, all[0].secret);
     say(c, &message, sizeof message);
     c->proved = true;
 }
@@ -72,7 +72,7 @@ static void confirm(caller *c)
 static void step(void)
 {
     int fd;
-    const int rank = wd_connect_step(connections, &fd, now_s);
+    const int rank = wd__connect_step(connections, &fd, now_s);
     if (rank < 0) return;
     close(fd);
     for (int i = 0; i < CALLERS; i++)
@@ -97,8 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     wd_err err;
     now_s = 1000;
-    if (wd_connect_listen(&connections, 0, RANKS, true, &all[0], &err) != WD_OK) abort();
-    wd_connect_begin(connections, all);
+    if (wd__connect_listen(&connections, 0, RANKS, true, &all[0], &err) != WD_OK) abort();
+    wd__connect_begin(connections, all);
     for (int i = 0; i < CALLERS; i++) callers[i] = (caller){.fd = -1};
     for (size_t i = 0; i < bytes;) {
         const uint8_t d = data[i++];
@@ -106,6 +106,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         step();
     }
     for (int i = 0; i < CALLERS; i++) leave(&callers[i]);
-    wd_connect_close(connections);
+    wd__connect_close(connections);
     return 0;
 }

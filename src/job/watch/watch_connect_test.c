@@ -28,12 +28,12 @@ static void open_pair(pair *p, bool same_secret)
     memset(p->flood, -1, sizeof p->flood);
     for (int r = 0; r < RANKS; r++) {
         p->fd[r] = -1;
-        wd_test_ok(wd_connect_listen(&p->connect[r], r, RANKS, true, &p->all[r], &err), &err);
+        wd_test_ok(wd__connect_listen(&p->connect[r], r, RANKS, true, &p->all[r], &err), &err);
     }
     memcpy(p->wrong, p->all, sizeof p->all);
     p->wrong[0].secret[WD_SECRET_BYTES - 1] ^= 1;
-    wd_connect_begin(p->connect[0], p->all);
-    wd_connect_begin(p->connect[1], same_secret ? p->all : p->wrong);
+    wd__connect_begin(p->connect[0], p->all);
+    wd__connect_begin(p->connect[1], same_secret ? p->all : p->wrong);
 }
 
 static void close_pair(pair *p)
@@ -42,7 +42,7 @@ static void close_pair(pair *p)
         if (p->flood[i] >= 0) close(p->flood[i]);
     for (int r = 0; r < RANKS; r++) {
         if (p->fd[r] >= 0) close(p->fd[r]);
-        wd_connect_close(p->connect[r]);
+        wd__connect_close(p->connect[r]);
     }
 }
 
@@ -50,7 +50,7 @@ static void close_pair(pair *p)
 static void step(pair *p, int rank)
 {
     int fd;
-    const int other = wd_connect_step(p->connect[rank], &fd, p->now_s);
+    const int other = wd__connect_step(p->connect[rank], &fd, p->now_s);
     if (other < 0) return;
     assert_int_equal(other, !rank);
     assert_int_equal(p->fd[rank], -1);
@@ -150,15 +150,15 @@ static void a_rank_that_has_called_stays(void **state)
     wd_handshake handshake;
     open_pair(&p, true);
     const int fd = connect_to(p.all[0].port);
-    assert_true(wd_handshake_call(&message, &handshake, 1, 0));
+    assert_true(wd__handshake_call(&message, &handshake, 1, 0));
     assert_int_equal(send(fd, &message, sizeof message, MSG_NOSIGNAL), sizeof message);
     for (int turn = 0; turn < 4; turn++, p.now_s += turn_s) {
         step(&p, 0);
         flood(&p, turn % 2 * FLOOD / 2, (turn % 2 + 1) * FLOOD / 2);
     }
     assert_int_equal(recv(fd, &message, sizeof message, MSG_DONTWAIT), sizeof message);
-    assert_true(wd_handshake_is_answer(&message, &handshake, p.all[0].secret));
-    wd_handshake_confirm(&message, &handshake, p.all[0].secret);
+    assert_true(wd__handshake_is_answer(&message, &handshake, p.all[0].secret));
+    wd__handshake_confirm(&message, &handshake, p.all[0].secret);
     assert_int_equal(send(fd, &message, sizeof message, MSG_NOSIGNAL), sizeof message);
     step(&p, 0);
     assert_true(p.fd[0] >= 0);
@@ -190,12 +190,12 @@ typedef struct words {
 static words say_words(void)
 {
     words w;
-    assert_true(wd_handshake_call(&w.call, &w.caller, 1, 0));
-    assert_true(wd_handshake_is_call(&w.call, 0, RANKS));
-    assert_true(wd_handshake_answer(&w.answer, &w.listener, &w.call, secret));
-    assert_true(wd_handshake_is_answer(&w.answer, &w.caller, secret));
-    wd_handshake_confirm(&w.end, &w.caller, secret);
-    assert_true(wd_handshake_is_confirmation(&w.end, &w.listener, secret));
+    assert_true(wd__handshake_call(&w.call, &w.caller, 1, 0));
+    assert_true(wd__handshake_is_call(&w.call, 0, RANKS));
+    assert_true(wd__handshake_answer(&w.answer, &w.listener, &w.call, secret));
+    assert_true(wd__handshake_is_answer(&w.answer, &w.caller, secret));
+    wd__handshake_confirm(&w.end, &w.caller, secret);
+    assert_true(wd__handshake_is_confirmation(&w.end, &w.listener, secret));
     return w;
 }
 
@@ -206,13 +206,13 @@ static void words_are_good_once(void **state)
     (void)state;
     words a = say_words(), b = say_words();
     assert_memory_not_equal(a.call.nonce, b.call.nonce, WD_NONCE_BYTES);
-    assert_false(wd_handshake_is_answer(&a.answer, &b.caller, secret));
-    assert_false(wd_handshake_is_confirmation(&a.end, &b.listener, secret));
+    assert_false(wd__handshake_is_answer(&a.answer, &b.caller, secret));
+    assert_false(wd__handshake_is_confirmation(&a.end, &b.listener, secret));
     wd_handshake_message reflected = a.end;
     memcpy(reflected.proof, a.answer.proof, sizeof reflected.proof);
-    assert_false(wd_handshake_is_confirmation(&reflected, &a.listener, secret));
-    assert_true(wd_handshake_is_confirmation(&a.end, &a.listener, secret));
-    assert_false(wd_handshake_is_confirmation(&a.end, &a.listener, other));
+    assert_false(wd__handshake_is_confirmation(&reflected, &a.listener, secret));
+    assert_true(wd__handshake_is_confirmation(&a.end, &a.listener, secret));
+    assert_false(wd__handshake_is_confirmation(&a.end, &a.listener, other));
 }
 
 static void words_of_no_rank_are_none(void **state)
@@ -220,15 +220,15 @@ static void words_of_no_rank_are_none(void **state)
     (void)state;
     wd_handshake_message message;
     wd_handshake handshake;
-    assert_true(wd_handshake_call(&message, &handshake, 1, 0));
-    assert_false(wd_handshake_is_call(&message, 1, RANKS)); /* to itself */
-    assert_true(wd_handshake_call(&message, &handshake, 0, 1));
-    assert_false(wd_handshake_is_call(&message, 1, RANKS)); /* of a lower rank */
-    assert_true(wd_handshake_call(&message, &handshake, RANKS, 0));
-    assert_false(wd_handshake_is_call(&message, 0, RANKS)); /* there is no such rank */
-    assert_true(wd_handshake_call(&message, &handshake, 1, 0));
+    assert_true(wd__handshake_call(&message, &handshake, 1, 0));
+    assert_false(wd__handshake_is_call(&message, 1, RANKS)); /* to itself */
+    assert_true(wd__handshake_call(&message, &handshake, 0, 1));
+    assert_false(wd__handshake_is_call(&message, 1, RANKS)); /* of a lower rank */
+    assert_true(wd__handshake_call(&message, &handshake, RANKS, 0));
+    assert_false(wd__handshake_is_call(&message, 0, RANKS)); /* there is no such rank */
+    assert_true(wd__handshake_call(&message, &handshake, 1, 0));
     message.greeting[0] = 'W';
-    assert_false(wd_handshake_is_call(&message, 0, RANKS));
+    assert_false(wd__handshake_is_call(&message, 0, RANKS));
 }
 
 int main(void)

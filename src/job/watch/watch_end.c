@@ -52,7 +52,7 @@ static void on_crash(int number)
     raise(number); /* it is blocked until this handler returns */
 }
 
-void wd_watch_crash_install(int wake)
+void wd__watch_crash_install(int wake)
 {
     struct sigaction now, action = {.sa_handler = on_crash};
     sigfillset(&action.sa_mask);
@@ -64,14 +64,14 @@ void wd_watch_crash_install(int wake)
     }
 }
 
-void wd_watch_crash_uninstall(void)
+void wd__watch_crash_uninstall(void)
 {
     for (int i = 0; i < FATAL; i++)
         if (is_handled[i]) signal(fatal[i], SIG_DFL);
     atomic_store(&wake_fd, -1);
 }
 
-int wd_watch_crash_signal(void)
+int wd__watch_crash_signal(void)
 {
     return atomic_load(&crashed);
 }
@@ -86,7 +86,7 @@ static void finish_crash(void)
 
 /* ---- processes of ranks ---- */
 
-wd_status wd_watch_process_open(wd_watch_process *out, wd_err *err)
+wd_status wd__watch_process_open(wd_watch_process *out, wd_err *err)
 {
     uint64_t random[2];
     *out = (wd_watch_process){.pid = getpid(), .fd = -1};
@@ -99,7 +99,7 @@ wd_status wd_watch_process_open(wd_watch_process *out, wd_err *err)
     return WD_OK;
 }
 
-void wd_watch_process_close(const wd_watch_process *process)
+void wd__watch_process_close(const wd_watch_process *process)
 {
     if (process->fd >= 0) close(process->fd);
 }
@@ -179,8 +179,8 @@ static void wait_for_ends(wd_watch *w)
         for (int r = 0; r < w->o.ranks; r++) {
             wd_watch_link *l = &w->peer[r].link;
             l->in_bytes = 0;
-            wd_watch_link_flush(l);
-            if (l->fd >= 0 && !wd_watch_link_receive(l)) wd_watch_link_close(l);
+            wd__watch_link_flush(l);
+            if (l->fd >= 0 && !wd__watch_link_receive(l)) wd__watch_link_close(l);
             some |= l->fd >= 0;
         }
         if (some) poll(NULL, 0, 5);
@@ -193,7 +193,7 @@ static void wait_for_ends(wd_watch *w)
 static void send_end(wd_watch *w)
 {
     for (int r = 0; r < w->o.ranks; r++)
-        wd_watch_link_send(&w->peer[r].link, WD_FRAME_END, NULL, 0);
+        wd__watch_link_send(&w->peer[r].link, WD_FRAME_END, NULL, 0);
 }
 
 static _Noreturn void finish(wd_watch *w)
@@ -212,7 +212,7 @@ static void send_failure(wd_watch *w)
     for (int r = 0; r < w->o.ranks; r++) {
         wd_watch_peer *p = &w->peer[r];
         if (!p->is_connected || p->has_failure) continue;
-        wd_watch_link_send(&p->link, WD_FRAME_FAIL, f, bytes);
+        wd__watch_link_send(&p->link, WD_FRAME_FAIL, f, bytes);
         p->has_failure = true;
     }
 }
@@ -229,7 +229,7 @@ static bool is_anybody_new(const wd_watch *w)
     return false;
 }
 
-void wd_watch_act(wd_watch *w, double now)
+void wd__watch_act(wd_watch *w, double now)
 {
     if (w->is_expelled || w->is_reported) finish(w);
     if (!w->failed_at) {
@@ -238,7 +238,7 @@ void wd_watch_act(wd_watch *w, double now)
     }
     send_failure(w);
     if (is_anybody_new(w) && now - w->failed_at < connect_s) return;
-    const int who = wd_watch_lowest_living(w);
+    const int who = wd__watch_lowest_living(w);
     if (who != w->o.rank) {
         if (now < w->report_by_s) return;
         w->peer[who].is_silent = true;

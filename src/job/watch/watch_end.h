@@ -1,5 +1,5 @@
 /* What the end of a job needs beforehand: handlers that report a crash, and the process of each
- * rank, which others of its machine may have to kill. The end itself is wd_watch_act
+ * rank, which others of its machine may have to kill. The end itself is wd__watch_act
  * (job/watch/watch_impl.h). */
 #ifndef WD_JOB_WATCH_WATCH_END_H
 #define WD_JOB_WATCH_WATCH_END_H
@@ -17,13 +17,13 @@
 
 /* Installs the handlers, which write to the eventfd `wake`. They replace those of MPI, which print
  * a backtrace, but not those of a sanitizer. A process can have one watch with handlers. */
-void wd_watch_crash_install(int wake);
+void wd__watch_crash_install(int wake);
 
 /* Restores the default actions. */
-void wd_watch_crash_uninstall(void);
+void wd__watch_crash_uninstall(void);
 
 /* The signal that this process got; 0: none. */
-int wd_watch_crash_signal(void);
+int wd__watch_crash_signal(void);
 
 /* ---- processes of ranks ----
  *
@@ -37,7 +37,7 @@ typedef struct wd_watch_process {
 } wd_watch_process;
 
 /* Describes this process; the description is valid until it is closed. */
-wd_status wd_watch_process_open(wd_watch_process *out, wd_err *err);
-void wd_watch_process_close(const wd_watch_process *process);
+wd_status wd__watch_process_open(wd_watch_process *out, wd_err *err);
+void wd__watch_process_close(const wd_watch_process *process);
 
 #endif

@@ -50,7 +50,8 @@ static bool draw(unsigned char nonce[WD_NONCE_BYTES])
     return getrandom(nonce, WD_NONCE_BYTES, 0) == WD_NONCE_BYTES;
 }
 
-bool wd_handshake_call(wd_handshake_message *out, wd_handshake *handshake, int caller, int listener)
+bool wd__handshake_call(wd_handshake_message *out, wd_handshake *handshake, int caller,
+                        int listener)
 {
     *handshake = (wd_handshake){.caller = caller, .listener = listener};
     *out = message_of(caller, listener);
@@ -59,8 +60,8 @@ bool wd_handshake_call(wd_handshake_message *out, wd_handshake *handshake, int c
     return true;
 }
 
-bool wd_handshake_answer(wd_handshake_message *out, wd_handshake *handshake,
-                         const wd_handshake_message *call, const unsigned char *secret)
+bool wd__handshake_answer(wd_handshake_message *out, wd_handshake *handshake,
+                          const wd_handshake_message *call, const unsigned char *secret)
 {
     *handshake = (wd_handshake){.caller = call->from, .listener = call->to};
     *out = message_of(call->to, call->from);
@@ -70,29 +71,29 @@ bool wd_handshake_answer(wd_handshake_message *out, wd_handshake *handshake,
     return prove(out->proof, LISTENER, handshake, secret);
 }
 
-void wd_handshake_confirm(wd_handshake_message *out, const wd_handshake *handshake,
-                          const unsigned char *secret)
+void wd__handshake_confirm(wd_handshake_message *out, const wd_handshake *handshake,
+                           const unsigned char *secret)
 {
     *out = message_of(handshake->caller, handshake->listener);
     prove(out->proof, CALLER, handshake, secret);
 }
 
-bool wd_handshake_is_call(const wd_handshake_message *message, int listener, int ranks)
+bool wd__handshake_is_call(const wd_handshake_message *message, int listener, int ranks)
 {
     return is_message(message, message->from, listener) && message->from > listener &&
            message->from < ranks;
 }
 
-bool wd_handshake_is_answer(const wd_handshake_message *message, wd_handshake *handshake,
-                            const unsigned char *secret)
+bool wd__handshake_is_answer(const wd_handshake_message *message, wd_handshake *handshake,
+                             const unsigned char *secret)
 {
     if (!is_message(message, handshake->listener, handshake->caller)) return false;
     memcpy(handshake->listener_nonce, message->nonce, sizeof handshake->listener_nonce);
     return is_proven(message->proof, LISTENER, handshake, secret);
 }
 
-bool wd_handshake_is_confirmation(const wd_handshake_message *message,
-                                  const wd_handshake *handshake, const unsigned char *secret)
+bool wd__handshake_is_confirmation(const wd_handshake_message *message,
+                                   const wd_handshake *handshake, const unsigned char *secret)
 {
     return is_message(message, handshake->caller, handshake->listener) &&
            is_proven(message->proof, CALLER, handshake, secret);

@@ -30,19 +30,19 @@ typedef struct wd_handshake {
 
 /* Make the three messages; `secret` is the job's, [WD_SECRET_BYTES]. False: there are no random
  * bytes. */
-bool wd_handshake_call(wd_handshake_message *out, wd_handshake *handshake, int caller,
-                       int listener);
-bool wd_handshake_answer(wd_handshake_message *out, wd_handshake *handshake,
-                         const wd_handshake_message *call, const unsigned char *secret);
-void wd_handshake_confirm(wd_handshake_message *out, const wd_handshake *handshake,
-                          const unsigned char *secret);
+bool wd__handshake_call(wd_handshake_message *out, wd_handshake *handshake, int caller,
+                        int listener);
+bool wd__handshake_answer(wd_handshake_message *out, wd_handshake *handshake,
+                          const wd_handshake_message *call, const unsigned char *secret);
+void wd__handshake_confirm(wd_handshake_message *out, const wd_handshake *handshake,
+                           const unsigned char *secret);
 
 /* Check a received message: whether it is a call of a higher rank to rank `listener` of `ranks`;
  * the right answer, whose random bytes complete `handshake`; the right confirmation. */
-bool wd_handshake_is_call(const wd_handshake_message *message, int listener, int ranks);
-bool wd_handshake_is_answer(const wd_handshake_message *message, wd_handshake *handshake,
-                            const unsigned char *secret);
-bool wd_handshake_is_confirmation(const wd_handshake_message *message,
-                                  const wd_handshake *handshake, const unsigned char *secret);
+bool wd__handshake_is_call(const wd_handshake_message *message, int listener, int ranks);
+bool wd__handshake_is_answer(const wd_handshake_message *message, wd_handshake *handshake,
+                             const unsigned char *secret);
+bool wd__handshake_is_confirmation(const wd_handshake_message *message,
+                                   const wd_handshake *handshake, const unsigned char *secret);
 
 #endif

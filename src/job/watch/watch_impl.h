@@ -93,22 +93,22 @@ struct wd_watch {
 
 /* Fills in a failure; its text is made as by printf. */
 
-void wd_watch_failed(wd_watch_failure *out, int rank, int code, wd_watch_cause cause,
-                     const char *format, ...) __attribute__((format(printf, 5, 6)));
+void wd__watch_failed(wd_watch_failure *out, int rank, int code, wd_watch_cause cause,
+                      const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* Sets the first failure. Later ones are its consequences, and are ignored. */
-void wd_watch_learn(wd_watch *watch, const wd_watch_failure *failure);
+void wd__watch_learn(wd_watch *watch, const wd_watch_failure *failure);
 
 /* The lowest rank that is connected and lives, which may be this one. */
-int wd_watch_lowest_living(const wd_watch *watch);
+int wd__watch_lowest_living(const wd_watch *watch);
 
 /* Looks for ranks that are gone, silent, late or not connected in time. */
-void wd_watch_look(wd_watch *watch, double now_s);
+void wd__watch_look(wd_watch *watch, double now_s);
 
 /* ---- watch_end.c: ends the job ---- */
 
 /* Is called again and again once something has failed. Sends the failure to the others, writes the
  * report if this is the lowest living rank, and ends the process when that is done. */
-void wd_watch_act(wd_watch *watch, double now_s);
+void wd__watch_act(wd_watch *watch, double now_s);
 
 #endif

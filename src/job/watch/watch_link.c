@@ -10,19 +10,19 @@ typedef struct head {
     uint32_t kind, bytes;
 } head;
 
-bool wd_watch_link_flush(wd_watch_link *link)
+bool wd__watch_link_flush(wd_watch_link *link)
 {
     while (link->fd >= 0 && link->out_bytes) {
         const ssize_t n = send(link->fd, link->out, link->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break; /* wd_watch_link_receive sees that a connection is broken */
+        if (n <= 0) break; /* wd__watch_link_receive sees that a connection is broken */
         link->out_bytes -= (size_t)n;
         memmove(link->out, link->out + n, link->out_bytes);
     }
     return !link->out_bytes;
 }
 
-void wd_watch_link_send(wd_watch_link *link, wd_frame_kind kind, const void *data, size_t bytes)
+void wd__watch_link_send(wd_watch_link *link, wd_frame_kind kind, const void *data, size_t bytes)
 {
     const head h = {(uint32_t)kind, (uint32_t)bytes};
     if (link->fd < 0 || bytes > WD_FRAME_BYTES_MAX ||
@@ -31,10 +31,10 @@ void wd_watch_link_send(wd_watch_link *link, wd_frame_kind kind, const void *dat
     memcpy(link->out + link->out_bytes, &h, sizeof h);
     if (bytes) memcpy(link->out + link->out_bytes + sizeof h, data, bytes);
     link->out_bytes += sizeof h + bytes;
-    wd_watch_link_flush(link);
+    wd__watch_link_flush(link);
 }
 
-bool wd_watch_link_receive(wd_watch_link *link)
+bool wd__watch_link_receive(wd_watch_link *link)
 {
     while (link->fd >= 0 && link->in_bytes < sizeof link->in) {
         const ssize_t n = recv(link->fd, link->in + link->in_bytes,
@@ -47,7 +47,7 @@ bool wd_watch_link_receive(wd_watch_link *link)
     return link->fd >= 0;
 }
 
-wd_watch_link_state wd_watch_link_take(wd_watch_link *link, wd_frame *out)
+wd_watch_link_state wd__watch_link_take(wd_watch_link *link, wd_frame *out)
 {
     head h;
     if (link->in_bytes < sizeof h) return WD_WATCH_LINK_EMPTY;
@@ -65,7 +65,7 @@ wd_watch_link_state wd_watch_link_take(wd_watch_link *link, wd_frame *out)
     return WD_WATCH_LINK_FRAME;
 }
 
-void wd_watch_link_close(wd_watch_link *link)
+void wd__watch_link_close(wd_watch_link *link)
 {
     if (link->fd >= 0) close(link->fd);
     link->fd = -1;

@@ -31,14 +31,14 @@ typedef struct wd_watch_link {
 
 /* Sends a frame, as far as possible without waiting. A frame for which there is no room, because
  * the other side has received nothing for long, is dropped. */
-void wd_watch_link_send(wd_watch_link *link, wd_frame_kind kind, const void *data, size_t bytes);
+void wd__watch_link_send(wd_watch_link *link, wd_frame_kind kind, const void *data, size_t bytes);
 
 /* Sends bytes that were kept; whether none are left. */
-bool wd_watch_link_flush(wd_watch_link *link);
+bool wd__watch_link_flush(wd_watch_link *link);
 
 /* Receives bytes; false: the other side has closed the connection. Frames that are complete can
  * still be taken then. */
-bool wd_watch_link_receive(wd_watch_link *link);
+bool wd__watch_link_receive(wd_watch_link *link);
 
 typedef enum wd_watch_link_state {
     WD_WATCH_LINK_EMPTY,
@@ -47,8 +47,8 @@ typedef enum wd_watch_link_state {
 } wd_watch_link_state;
 
 /* Takes the next complete frame. WD_WATCH_LINK_DAMAGED: the bytes received are no frame. */
-wd_watch_link_state wd_watch_link_take(wd_watch_link *link, wd_frame *out);
+wd_watch_link_state wd__watch_link_take(wd_watch_link *link, wd_frame *out);
 
-void wd_watch_link_close(wd_watch_link *link);
+void wd__watch_link_close(wd_watch_link *link);
 
 #endif

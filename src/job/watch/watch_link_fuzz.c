@@ -15,7 +15,7 @@ static bool take_frames(size_t *taken)
 {
     static wd_frame frame;
     for (;;) {
-        const wd_watch_link_state state = wd_watch_link_take(&side, &frame);
+        const wd_watch_link_state state = wd__watch_link_take(&side, &frame);
         if (state == WD_WATCH_LINK_DAMAGED) return false;
         if (state == WD_WATCH_LINK_EMPTY) return true;
         if (frame.kind < WD_FRAME_BEAT || frame.kind >= WD_FRAME_KINDS) abort();
@@ -38,11 +38,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         const ssize_t n = send(ends[1], data + sent, next, MSG_NOSIGNAL);
         if (n <= 0) break; /* the other side has received nothing for long */
         sent += (size_t)n;
-        if (!wd_watch_link_receive(&side)) abort();
+        if (!wd__watch_link_receive(&side)) abort();
         if (!take_frames(&taken)) break;
         if (taken + side.in_bytes != sent) abort();
     }
     close(ends[1]);
-    wd_watch_link_close(&side);
+    wd__watch_link_close(&side);
     return 0;
 }

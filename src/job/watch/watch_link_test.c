@@ -23,8 +23,8 @@ static int open_links(void **state)
 static int close_links(void **state)
 {
     (void)state;
-    wd_watch_link_close(&left);
-    wd_watch_link_close(&right);
+    wd__watch_link_close(&left);
+    wd__watch_link_close(&right);
     return 0;
 }
 
@@ -33,21 +33,21 @@ static void frames_come_whole(void **state)
     (void)state;
     static char most[WD_FRAME_BYTES_MAX];
     memset(most, 'm', sizeof most);
-    wd_watch_link_send(&left, WD_FRAME_FAIL, "why", 3);
-    wd_watch_link_send(&left, WD_FRAME_BYE, NULL, 0);
-    wd_watch_link_send(&left, WD_FRAME_BEAT, most, sizeof most);
-    assert_true(wd_watch_link_receive(&right));
-    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
+    wd__watch_link_send(&left, WD_FRAME_FAIL, "why", 3);
+    wd__watch_link_send(&left, WD_FRAME_BYE, NULL, 0);
+    wd__watch_link_send(&left, WD_FRAME_BEAT, most, sizeof most);
+    assert_true(wd__watch_link_receive(&right));
+    assert_int_equal(wd__watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
     assert_int_equal(frame.kind, WD_FRAME_FAIL);
     assert_string_equal(frame.data, "why");
-    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
+    assert_int_equal(wd__watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
     assert_int_equal(frame.kind, WD_FRAME_BYE);
     assert_int_equal(frame.bytes, 0);
-    assert_true(wd_watch_link_receive(&right));
-    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
+    assert_true(wd__watch_link_receive(&right));
+    assert_int_equal(wd__watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
     assert_int_equal(frame.bytes, sizeof most);
     assert_memory_equal(frame.data, most, sizeof most);
-    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_EMPTY);
+    assert_int_equal(wd__watch_link_take(&right, &frame), WD_WATCH_LINK_EMPTY);
 }
 
 /* Sends one byte at a time. */
@@ -59,11 +59,11 @@ static void a_frame_may_come_in_pieces(void **state)
     memcpy(bytes, head, sizeof head);
     memcpy(bytes + sizeof head, "text", 4);
     for (size_t i = 0; i < sizeof bytes; i++) {
-        assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_EMPTY);
+        assert_int_equal(wd__watch_link_take(&right, &frame), WD_WATCH_LINK_EMPTY);
         assert_int_equal(send(left.fd, bytes + i, 1, 0), 1);
-        assert_true(wd_watch_link_receive(&right));
+        assert_true(wd__watch_link_receive(&right));
     }
-    assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
+    assert_int_equal(wd__watch_link_take(&right, &frame), WD_WATCH_LINK_FRAME);
     assert_string_equal(frame.data, "text");
 }
 
@@ -78,8 +78,8 @@ static void what_is_no_frame_is_damaged(void **state)
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         right.in_bytes = 0;
         assert_int_equal(send(left.fd, heads[i], sizeof heads[i], 0), sizeof heads[i]);
-        assert_true(wd_watch_link_receive(&right));
-        assert_int_equal(wd_watch_link_take(&right, &frame), WD_WATCH_LINK_DAMAGED);
+        assert_true(wd__watch_link_receive(&right));
+        assert_int_equal(wd__watch_link_take(&right, &frame), WD_WATCH_LINK_DAMAGED);
     }
 }
 
@@ -88,7 +88,7 @@ static int take_frames(size_t bytes)
 {
     int taken = 0;
     wd_watch_link_state is;
-    while ((is = wd_watch_link_take(&right, &frame)) == WD_WATCH_LINK_FRAME) {
+    while ((is = wd__watch_link_take(&right, &frame)) == WD_WATCH_LINK_FRAME) {
         assert_int_equal(frame.bytes, bytes);
         taken++;
     }
@@ -103,14 +103,14 @@ static void a_side_that_takes_nothing_is_not_waited_for(void **state)
     (void)state;
     static char most[WD_FRAME_BYTES_MAX];
     int came = 0;
-    for (int i = 0; i < 200; i++) wd_watch_link_send(&left, WD_FRAME_BEAT, most, sizeof most);
-    assert_false(wd_watch_link_flush(&left));
-    while (!wd_watch_link_flush(&left)) {
-        assert_true(wd_watch_link_receive(&right));
+    for (int i = 0; i < 200; i++) wd__watch_link_send(&left, WD_FRAME_BEAT, most, sizeof most);
+    assert_false(wd__watch_link_flush(&left));
+    while (!wd__watch_link_flush(&left)) {
+        assert_true(wd__watch_link_receive(&right));
         came += take_frames(sizeof most);
     }
-    wd_watch_link_close(&left);
-    while (wd_watch_link_receive(&right)) came += take_frames(sizeof most);
+    wd__watch_link_close(&left);
+    while (wd__watch_link_receive(&right)) came += take_frames(sizeof most);
     came += take_frames(sizeof most);
     assert_int_equal(right.in_bytes, 0);
     assert_in_range(came, 2, 199);

@@ -13,8 +13,8 @@ static const double quiet_beats = 2; /* heartbeats that a quiet rank has missed 
 
 /* ---- failures ---- */
 
-void wd_watch_failed(wd_watch_failure *f, int rank, int code, wd_watch_cause cause,
-                     const char *format, ...)
+void wd__watch_failed(wd_watch_failure *f, int rank, int code, wd_watch_cause cause,
+                      const char *format, ...)
 {
     va_list list;
     *f = (wd_watch_failure){.rank = rank, .code = code, .cause = (int32_t)cause};
@@ -23,7 +23,7 @@ void wd_watch_failed(wd_watch_failure *f, int rank, int code, wd_watch_cause cau
     va_end(list);
 }
 
-void wd_watch_learn(wd_watch *w, const wd_watch_failure *f)
+void wd__watch_learn(wd_watch *w, const wd_watch_failure *f)
 {
     if (w->failed) return;
     w->failed = true;
@@ -35,7 +35,7 @@ void wd_watch_learn(wd_watch *w, const wd_watch_failure *f)
     if (!is_me && f->cause == WD_WATCH_SILENT) p->is_silent = true;
 }
 
-int wd_watch_lowest_living(const wd_watch *w)
+int wd__watch_lowest_living(const wd_watch *w)
 {
     for (int r = 0; r < w->o.rank; r++)
         if (w->peer[r].is_connected && !w->peer[r].is_gone && !w->peer[r].is_silent) return r;
@@ -103,12 +103,12 @@ static void look_for_late(wd_watch *w, double now)
                                "\nrank %d, at step %lld, has waited %.0f s for %s", r,
                                (long long)waits->step, waited_s(w, r, now), wait_name[waits->wait]);
     }
-    wd_watch_failed(
+    wd__watch_failed(
         &f, late, WD_RANK_LOST, WD_WATCH_LATE,
         "step %lld has taken %.0f s, and at most %.0f s were expected (--step_timeout): "
         "it hangs, or the network does%s",
         (long long)b->step, b->step_s, least_s, others);
-    wd_watch_learn(w, &f);
+    wd__watch_learn(w, &f);
 }
 
 /* Fails if a rank has not connected in time. */
@@ -118,37 +118,37 @@ static void look_for_unconnected(wd_watch *w, double now)
     if (!w->connect || now - w->begun < w->o.open_s) return;
     for (int r = 0; r < w->o.ranks; r++)
         if (r != w->o.rank && !w->peer[r].is_connected) {
-            wd_watch_failed(&f, r, WD_RANK_LOST, WD_WATCH_LOST,
-                            "no connection between its watch and that of rank %d (port %d of %s) "
-                            "within %.0f s: a firewall, or it was stopped",
-                            w->o.rank, (int)w->all[r].port, w->all[r].host, w->o.open_s);
-            wd_watch_learn(w, &f);
+            wd__watch_failed(&f, r, WD_RANK_LOST, WD_WATCH_LOST,
+                             "no connection between its watch and that of rank %d (port %d of %s) "
+                             "within %.0f s: a firewall, or it was stopped",
+                             w->o.rank, (int)w->all[r].port, w->all[r].host, w->o.open_s);
+            wd__watch_learn(w, &f);
             return;
         }
 }
 
-void wd_watch_look(wd_watch *w, double now)
+void wd__watch_look(wd_watch *w, double now)
 {
     wd_watch_failure f;
     for (int r = 0; r < w->o.ranks && !w->failed; r++) {
         wd_watch_peer *p = &w->peer[r];
         if (r == w->o.rank || !p->is_connected) continue;
         if (p->is_gone && !p->has_left) {
-            wd_watch_failed(&f, r, WD_RANK_LOST, WD_WATCH_LOST,
-                            "its process is gone: it was killed, by the system for memory or by "
-                            "somebody, or it crashed. The last checkpoint is whole: --resume auto "
-                            "goes on from it");
-            wd_watch_learn(w, &f);
+            wd__watch_failed(&f, r, WD_RANK_LOST, WD_WATCH_LOST,
+                             "its process is gone: it was killed, by the system for memory or by "
+                             "somebody, or it crashed. The last checkpoint is whole: --resume auto "
+                             "goes on from it");
+            wd__watch_learn(w, &f);
         } else if (!p->is_gone && now - p->heard_s > w->o.silent_s) {
-            wd_watch_failed(
+            wd__watch_failed(
                 &f, r, WD_RANK_LOST, WD_WATCH_SILENT,
                 "no sign of life for %.1f s: its process is stopped, or its host or the "
                 "network hangs. The last checkpoint is whole: --resume auto goes on "
                 "from it",
                 now - p->heard_s);
-            wd_watch_learn(w, &f);
+            wd__watch_learn(w, &f);
         }
     }
     if (!w->failed) look_for_unconnected(w, now);
-    if (!w->failed && !w->connect && wd_watch_lowest_living(w) == w->o.rank) look_for_late(w, now);
+    if (!w->failed && !w->connect && wd__watch_lowest_living(w) == w->o.rank) look_for_late(w, now);
 }

@@ -113,12 +113,12 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
     wd_log_to(say_into, &said, WD_LOG_INFO);
     j->o.rank = rank;
     j->o.ranks = j->ranks;
-    if (wd_watch_listen(&watch, &j->o, &j->address[rank], &err) != WD_OK) _exit(97);
+    if (wd__watch_listen(&watch, &j->o, &j->address[rank], &err) != WD_OK) _exit(97);
     pass_all(out, &j->address[rank], sizeof *j->address, write_some);
     pass_all(in, j->address, sizeof *j->address * (size_t)j->ranks, read);
     if (j->act[rank] == NO_CONNECT)
         for (;;) pause();
-    if (wd_watch_connect(watch, j->address, &err) != WD_OK) _exit(96);
+    if (wd__watch_connect(watch, j->address, &err) != WD_OK) _exit(96);
     if (j->act[rank] == FAIL_EARLY) {
         wd_fail(&err, WD_BAD_FORMAT, "rank %d dislikes its file", rank);
         wd_watch_fail(watch, &err);
@@ -685,7 +685,7 @@ static wd_status open_and_close(void *context, wd_err *err)
     const wd_watch_options o = {.ranks = 2};
     wd_watch_address mine;
     wd_watch *watch;
-    WD_TRY(wd_watch_listen(&watch, &o, &mine, err));
+    WD_TRY(wd__watch_listen(&watch, &o, &mine, err));
     wd_watch_close(watch);
     return WD_OK;
 }

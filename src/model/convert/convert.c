@@ -191,8 +191,8 @@ static wd_status to_one_file(const char *path, const wd_pipeline *pipeline, wd_c
         goto out;
     }
     const char *const metadata[] = {"format", "pt", WD_DIT_FILE_CONFIG_KEY, config, NULL};
-    status = to == GGUF ? wd_convert_write_gguf(path, lines, count, config, err)
-                        : wd_convert_write_safetensors(path, lines, count, metadata, err);
+    status = to == GGUF ? wd__convert_write_gguf(path, lines, count, config, err)
+                        : wd__convert_write_safetensors(path, lines, count, metadata, err);
 out:
     free(config); /* allocated by jansson */
     wd_free(lines);
@@ -229,7 +229,7 @@ wd_status wd_convert_component(const char *folder, const wd_pipeline *pipeline,
     WD_TRY_OUT(list_lines(&lines, &count, set, &table, err));
     WD_TRY_OUT(wd_path_join(
         path, folder, text ? "model.safetensors" : "diffusion_pytorch_model.safetensors", err));
-    WD_TRY_OUT(wd_convert_write_safetensors(path, lines, count, metadata, err));
+    WD_TRY_OUT(wd__convert_write_safetensors(path, lines, count, metadata, err));
     WD_TRY_OUT(wd_path_join(path, folder, "config.json", err));
     WD_TRY_OUT(wd_pipeline_config(&json, pipeline, component, err));
     status = wd_json_save(json, path, err);
@@ -294,7 +294,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
     WD_TRY_OUT(plan_lines(&lines, &count, &file, DIFFUSERS, dtype, err));
     WD_TRY_OUT(wd_folder_make(folder, err));
     WD_TRY_OUT(wd_path_join(target, folder, "diffusion_pytorch_model.safetensors", err));
-    WD_TRY_OUT(wd_convert_write_safetensors(target, lines, count, metadata, err));
+    WD_TRY_OUT(wd__convert_write_safetensors(target, lines, count, metadata, err));
     WD_TRY_OUT(wd_path_join(target, folder, "config.json", err));
     json = wd_dit_config_json(&file.config);
     status = json ? wd_json_save(json, target, err)

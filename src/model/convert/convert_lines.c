@@ -219,8 +219,8 @@ static wd_status list_items(listed *out, const wd_convert_line *lines, int64_t c
     return WD_OK;
 }
 
-wd_status wd_convert_write_safetensors(const char *path, wd_convert_line *lines, int64_t count,
-                                       const char *const *metadata, wd_err *err)
+wd_status wd__convert_write_safetensors(const char *path, wd_convert_line *lines, int64_t count,
+                                        const char *const *metadata, wd_err *err)
 {
     wd_safetensors_writer *writer = NULL;
     listed list = {0};
@@ -272,8 +272,8 @@ static uint32_t file_type(const wd_convert_line *lines, int64_t count)
     return out;
 }
 
-wd_status wd_convert_write_gguf(const char *path, wd_convert_line *lines, int64_t count,
-                                const char *config, wd_err *err)
+wd_status wd__convert_write_gguf(const char *path, wd_convert_line *lines, int64_t count,
+                                 const char *config, wd_err *err)
 {
     const wd_gguf_pair pairs[] = {
         {"general.architecture", "wan", 0},

@@ -33,11 +33,11 @@ wd_dtype wd_convert_gguf_dtype(const wd_tensor_spec *spec, wd_dtype stored, wd_d
 /* Writes the file. Lines of F8_E4M3 are written as ComfyUI's scaled fp8: for each "x.weight" the
  * scale of all its values, "x.scale_weight", and for the file the mark "scaled_fp8". `metadata`:
  * pairs key, value, ..., NULL. A value that the dtype cannot hold is an error. */
-wd_status wd_convert_write_safetensors(const char *path, wd_convert_line *lines, int64_t count,
-                                       const char *const *metadata, wd_err *err);
+wd_status wd__convert_write_safetensors(const char *path, wd_convert_line *lines, int64_t count,
+                                        const char *const *metadata, wd_err *err);
 
 /* Writes a GGUF file of the architecture "wan". `config`: the configuration as JSON. */
-wd_status wd_convert_write_gguf(const char *path, wd_convert_line *lines, int64_t count,
-                                const char *config, wd_err *err);
+wd_status wd__convert_write_gguf(const char *path, wd_convert_line *lines, int64_t count,
+                                 const char *config, wd_err *err);
 
 #endif

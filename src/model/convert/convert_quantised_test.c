@@ -297,15 +297,15 @@ static void gguf_is_what_loaders_expect(void **state)
     wd_test_ok(wd_file_read(&text, &bytes, path, 1 << 26, &err), &err);
     const uint8_t *at = (const uint8_t *)text;
     wd_gguf_cursor c = {path, at, at, at + bytes};
-    wd_test_ok(wd_gguf_begin(&tensors, &values, &c, &err), &err);
+    wd_test_ok(wd__gguf_begin(&tensors, &values, &c, &err), &err);
     for (uint64_t i = 0; i < values; i++) {
-        wd_test_ok(wd_gguf_value_next(&v, &c, &err), &err);
+        wd_test_ok(wd__gguf_value_next(&v, &c, &err), &err);
         assert_false(v.is_array);
         assert_true(v.type == WD_GGUF_STRING || v.type == WD_GGUF_U32);
-        if (i == 0) assert_true(wd_gguf_is_key(&v, "general.architecture"));
-        if (wd_gguf_is_key(&v, "general.file_type") && wd_gguf_integer(&number, &v, 0))
+        if (i == 0) assert_true(wd__gguf_is_key(&v, "general.architecture"));
+        if (wd__gguf_is_key(&v, "general.file_type") && wd__gguf_integer(&number, &v, 0))
             type = number;
-        if (wd_gguf_is_key(&v, "general.quantization_version") && wd_gguf_integer(&number, &v, 0))
+        if (wd__gguf_is_key(&v, "general.quantization_version") && wd__gguf_integer(&number, &v, 0))
             version = number;
     }
     wd_free(text);
@@ -420,7 +420,7 @@ static void refused(void **state)
     }
     wd_request_stop();
     const wd_status status = wd_convert_to_gguf(path, &model, c, &q4, &err);
-    wd_stop_forget();
+    wd__stop_forget();
     wd_test_refused(status, &err, WD_INTERRUPTED, "stopped on request");
     wd_test_refused(wd_convert_to_gguf(path, &model, WD_COMPONENT_VAE, &q8, &err), &err,
                     WD_INVALID_ARGUMENT, "vae");
@@ -513,8 +513,8 @@ static void float8_keeps_no_source_in_memory(void **state)
             (wd_convert_line){.from = wd_safetensors_find(set, name[i]), .dtype = WD_F8_E4M3};
         memcpy(lines[i].name, name[i], sizeof name[i]);
     }
-    wd_test_refused(wd_convert_write_safetensors(below(out, "large-fp8.safetensors"), lines,
-                                                 TENSORS, NULL, &err),
+    wd_test_refused(wd__convert_write_safetensors(below(out, "large-fp8.safetensors"), lines,
+                                                  TENSORS, NULL, &err),
                     &err, WD_UNSUPPORTED, "\"7.weight\" has the value inf");
     assert_true(resident(lines[0].from->tensor.data) < 3 * sizeof values);
     wd_safetensors_close(set);

@@ -292,7 +292,7 @@ static void too_many_blocks_are_refused(void **state)
         wd_test_sparse_file(path, &table, 0, 1, WD_BF16, NULL);
         wd_dit_table_close(&table);
         wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
-        assert_true(wd_dit_file_detect(&file, set));
+        assert_true(wd__dit_file_detect(&file, set));
         const wd_status status = wd_dit_file_read(&file, set, &err);
         if (more)
             wd_test_refused(status, &err, WD_UNSUPPORTED,
@@ -316,7 +316,7 @@ static void stops_on_request(void **state)
     wd_request_stop();
     const wd_status status =
         wd_convert_to_original(out, &pipeline, WD_COMPONENT_TRANSFORMER, NULL, &err);
-    wd_stop_forget();
+    wd__stop_forget();
     wd_test_refused(status, &err, WD_INTERRUPTED, "stopped on request");
     assert_int_equal(rmdir(folder), 0); /* it is empty */
 }

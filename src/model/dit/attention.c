@@ -9,8 +9,8 @@ static float scale_of(const wd_attention_shape *s)
     return 1.0f / sqrtf((float)s->head_dim);
 }
 
-void wd_attention_forward(void *o, float *lse, const void *q, const void *k, const void *v,
-                          const wd_attention_shape *s, wd_queue *queue)
+void wd__attention_forward(void *o, float *lse, const void *q, const void *k, const void *v,
+                           const wd_attention_shape *s, wd_queue *queue)
 {
     int64_t width = s->heads * s->head_dim;
     assert(s->kv_samples == s->samples || s->kv_samples == 1);
@@ -34,9 +34,9 @@ void wd_attention_forward(void *o, float *lse, const void *q, const void *k, con
                                                 .scale = scale_of(s)});
 }
 
-void wd_attention_backward(void *dq, void *dk, void *dv, const void *d_o, const void *q,
-                           const void *k, const void *v, const void *o, const float *lse,
-                           const wd_attention_shape *s, wd_queue *queue)
+void wd__attention_backward(void *dq, void *dk, void *dv, const void *d_o, const void *q,
+                            const void *k, const void *v, const void *o, const float *lse,
+                            const wd_attention_shape *s, wd_queue *queue)
 {
     int64_t width = s->heads * s->head_dim;
     assert(s->kv_samples == s->samples);

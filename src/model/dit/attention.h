@@ -17,14 +17,14 @@ typedef struct wd_attention_shape {
     int64_t q_stride, kv_stride;
 } wd_attention_shape;
 
-void wd_attention_forward(
+void wd__attention_forward(
     void *o,    /* [B, L, N K], =, contiguous */
     float *lse, /* [B, N, L], =: log-sum-exp for the backward pass; NULL: not computed */
     const void *q, const void *k, const void *v, const wd_attention_shape *shape, wd_queue *queue);
 
-void wd_attention_backward(void *dq, void *dk, void *dv, /* =, laid out as q, k, v */
-                           const void *d_o, const void *q, const void *k, const void *v,
-                           const void *o, const float *lse, const wd_attention_shape *shape,
-                           wd_queue *queue);
+void wd__attention_backward(void *dq, void *dk, void *dv, /* =, laid out as q, k, v */
+                            const void *d_o, const void *q, const void *k, const void *v,
+                            const void *o, const float *lse, const wd_attention_shape *shape,
+                            wd_queue *queue);
 
 #endif

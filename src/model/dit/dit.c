@@ -16,7 +16,7 @@ int64_t wd_dit_tokens(const wd_dit_config *config, const wd_dit_shape *shape)
            (shape->width / config->patch[2]);
 }
 
-wd_dit_dims wd_dit_dims_of(const wd_dit_context *context)
+wd_dit_dims wd__dit_dims_of(const wd_dit_context *context)
 {
     const wd_dit_config *config = context->config;
     const wd_dit_shape *shape = &context->shape;
@@ -35,14 +35,14 @@ wd_dit_dims wd_dit_dims_of(const wd_dit_context *context)
     return d;
 }
 
-void *wd_dit_push(const wd_dit_context *context, int64_t count, wd_dtype type)
+void *wd__dit_push(const wd_dit_context *context, int64_t count, wd_dtype type)
 {
     return wd_arena_push(context->arena, (size_t)count * wd_dtype_bytes(type));
 }
 
-wd_norm_shape wd_dit_norm_shape(const wd_dit_context *context, int64_t stride)
+wd_norm_shape wd__dit_norm_shape(const wd_dit_context *context, int64_t stride)
 {
-    wd_dit_dims d = wd_dit_dims_of(context);
+    wd_dit_dims d = wd__dit_dims_of(context);
     return (wd_norm_shape){.type = d.type,
                            .rows = d.rows,
                            .width = d.width,
@@ -51,10 +51,10 @@ wd_norm_shape wd_dit_norm_shape(const wd_dit_context *context, int64_t stride)
                            .eps = (float)context->config->eps};
 }
 
-wd_rms_shape wd_dit_rms_shape(const wd_dit_context *context, const wd_tensor *w, int64_t rows,
-                              int64_t stride)
+wd_rms_shape wd__dit_rms_shape(const wd_dit_context *context, const wd_tensor *w, int64_t rows,
+                               int64_t stride)
 {
-    wd_dit_dims d = wd_dit_dims_of(context);
+    wd_dit_dims d = wd__dit_dims_of(context);
     return (wd_rms_shape){.type = d.type,
                           .w_type = w->dtype,
                           .rows = rows,
@@ -66,9 +66,9 @@ wd_rms_shape wd_dit_rms_shape(const wd_dit_context *context, const wd_tensor *w,
                           .eps = (float)context->config->eps};
 }
 
-wd_attention_shape wd_dit_self_shape(const wd_dit_context *context)
+wd_attention_shape wd__dit_self_shape(const wd_dit_context *context)
 {
-    wd_dit_dims d = wd_dit_dims_of(context);
+    wd_dit_dims d = wd__dit_dims_of(context);
     return (wd_attention_shape){.type = d.type,
                                 .samples = d.samples,
                                 .kv_samples = d.samples,
@@ -80,9 +80,9 @@ wd_attention_shape wd_dit_self_shape(const wd_dit_context *context)
                                 .kv_stride = 3 * d.width};
 }
 
-wd_attention_shape wd_dit_cross_shape(const wd_dit_context *context)
+wd_attention_shape wd__dit_cross_shape(const wd_dit_context *context)
 {
-    wd_dit_dims d = wd_dit_dims_of(context);
+    wd_dit_dims d = wd__dit_dims_of(context);
     return (wd_attention_shape){.type = d.type,
                                 .samples = d.samples,
                                 .kv_samples = d.texts,
@@ -95,7 +95,7 @@ wd_attention_shape wd_dit_cross_shape(const wd_dit_context *context)
                                 .kv_stride = 2 * d.width};
 }
 
-void wd_dit_add(float *y, const void *x, wd_dtype type, int64_t count, wd_queue *queue)
+void wd__dit_add(float *y, const void *x, wd_dtype type, int64_t count, wd_queue *queue)
 {
     wd_op_strided_copy(queue, &(wd_strided_copy_args){.to = y,
                                                       .from = x,
@@ -109,8 +109,8 @@ void wd_dit_add(float *y, const void *x, wd_dtype type, int64_t count, wd_queue 
                                                       .beta = 1});
 }
 
-void wd_dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_type, int64_t count,
-                 wd_queue *queue)
+void wd__dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_type, int64_t count,
+                  wd_queue *queue)
 {
     wd_op_cast(
         queue,
@@ -120,7 +120,7 @@ void wd_dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_typ
 
 wd_dit_stream_bytes wd_dit_stream_sizes(const wd_dit_context *context)
 {
-    wd_dit_dims d = wd_dit_dims_of(context);
+    wd_dit_dims d = wd__dit_dims_of(context);
     const size_t row = (size_t)d.width * wd_dtype_bytes(d.type);
     return (wd_dit_stream_bytes){.x = (size_t)d.rows * row,
                                  .temb = (size_t)d.samples * row,
@@ -139,17 +139,17 @@ void wd_dit_stream_push(wd_dit_stream *out, const wd_dit_context *context)
 
 static float *push_zeros(const wd_dit_context *context, int64_t count)
 {
-    float *out = wd_dit_push(context, count, WD_F32);
+    float *out = wd__dit_push(context, count, WD_F32);
     wd_op_fill(context->queue, &(wd_fill_args){.to = out, .type = WD_F32, .count = count});
     return out;
 }
 
 void wd_dit_stream_grad_push(wd_dit_stream_grad *out, const wd_dit_context *context)
 {
-    wd_dit_dims d = wd_dit_dims_of(context);
-    *out = (wd_dit_stream_grad){.dx = wd_dit_push(context, d.rows * d.width, d.type),
+    wd_dit_dims d = wd__dit_dims_of(context);
+    *out = (wd_dit_stream_grad){.dx = wd__dit_push(context, d.rows * d.width, d.type),
                                 .dtemb = push_zeros(context, d.samples * d.width),
                                 .dtp = push_zeros(context, d.samples * 6 * d.width),
                                 .dctx = push_zeros(context, d.text_rows * d.width),
-                                .dm = wd_dit_push(context, d.samples * 6 * d.width, WD_F32)};
+                                .dm = wd__dit_push(context, d.samples * 6 * d.width, WD_F32)};
 }

@@ -58,12 +58,12 @@ static wd_linear layer(const pass *p, wd_dit_block_slot weight, wd_dit_block_slo
 
 static void *push(const pass *p, int64_t count)
 {
-    return wd_dit_push(p->c, count, p->d.type);
+    return wd__dit_push(p->c, count, p->d.type);
 }
 
 static void *column(const pass *p, const void *base, int64_t width)
 {
-    return wd_dit_at(base, p->d.type, width);
+    return wd__dit_at(base, p->d.type, width);
 }
 
 /* Adds to the gradients of a layer's weights, then computes dx = dy W; dx may be x. */
@@ -71,42 +71,42 @@ static void linear_backward(const pass *p, void *dx, const void *dy, const void 
                             wd_dit_block_slot weight, wd_dit_block_slot bias)
 {
     wd_linear l = layer(p, weight, bias);
-    wd_linear_grad grad = wd_linear_grad_of(&p->dw[weight], &p->dw[bias]);
-    wd_linear_backward_weights(grad, dy, l.out, x, l, p->d.rows, p->c->queue);
-    wd_linear_backward_input(dx, dy, l.out, l, p->d.type, 0, p->d.rows, p->c->queue);
+    wd_linear_grad grad = wd__linear_grad_of(&p->dw[weight], &p->dw[bias]);
+    wd__linear_backward_weights(grad, dy, l.out, x, l, p->d.rows, p->c->queue);
+    wd__linear_backward_input(dx, dy, l.out, l, p->d.type, 0, p->d.rows, p->c->queue);
 }
 
 static wd_linear_group group_of(const pass *p, wd_dit_block_slot weight, wd_dit_block_slot bias,
                                 int layers)
 {
-    return wd_linear_group_of(&p->w[weight], &p->w[bias], &p->dw[weight], &p->dw[bias], layers);
+    return wd__linear_group_of(&p->w[weight], &p->w[bias], &p->dw[weight], &p->dw[bias], layers);
 }
 
 /* Replaces dy by dx. */
 static void rms_backward(const pass *p, void *dy, const void *x, wd_dit_block_slot slot,
                          const wd_dit_rope *rope, int64_t rows, int64_t stride)
 {
-    wd_rms_shape shape = wd_dit_rms_shape(p->c, &p->w[slot], rows, stride);
-    wd_rms_rope_backward(dy, p->dw[slot].data, dy, x, p->w[slot].data, rope ? rope->cos : NULL,
-                         rope ? rope->sin : NULL, &shape, p->c->queue);
+    wd_rms_shape shape = wd__dit_rms_shape(p->c, &p->w[slot], rows, stride);
+    wd__rms_rope_backward(dy, p->dw[slot].data, dy, x, p->w[slot].data, rope ? rope->cos : NULL,
+                          rope ? rope->sin : NULL, &shape, p->c->queue);
 }
 
 static void modulate_backward(const pass *p, const void *dn, const void *x, int first)
 {
-    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
+    wd_norm_shape shape = wd__dit_norm_shape(p->c, 6 * p->d.width);
     float *dshift = p->grad->dm + first * p->d.width;
-    wd_modulate_backward(p->grad->dx, dshift, dshift + p->d.width, dn, x,
-                         p->s->m + (first + 1) * p->d.width, &shape, p->c->queue);
+    wd__modulate_backward(p->grad->dx, dshift, dshift + p->d.width, dn, x,
+                          p->s->m + (first + 1) * p->d.width, &shape, p->c->queue);
 }
 
 /* Computes dbranch of x += branch gate, where gate is row `gate` of the modulation. dbranch may be
  * branch. */
 static void gate_backward(const pass *p, void *dbranch, const void *branch, int gate)
 {
-    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
+    wd_norm_shape shape = wd__dit_norm_shape(p->c, 6 * p->d.width);
     int64_t row = gate * p->d.width;
-    wd_residual_backward(dbranch, p->grad->dm + row, p->grad->dx, branch, p->s->m + row, &shape,
-                         p->c->queue);
+    wd__residual_backward(dbranch, p->grad->dm + row, p->grad->dx, branch, p->s->m + row, &shape,
+                          p->c->queue);
 }
 
 static void feed_forward(const pass *p)
@@ -137,7 +137,7 @@ static void feed_forward(const pass *p)
 
     /* dn = dh W1, of n = LN(x2) (1 + scale') + shift' */
     void *n = dy; /* dy is no longer needed; n becomes dn later */
-    wd_dit_block_modulate(n, s->x2, s->m, WD_DIT_FFN_SHIFT, p->c);
+    wd__dit_block_modulate(n, s->x2, s->m, WD_DIT_FFN_SHIFT, p->c);
     linear_backward(p, n, dh, n, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B);
 
     /* dshift' = sum(dn), dscale' = sum(dn LN(x2)), dx += LN_backward(dn (1 + scale')) */
@@ -150,21 +150,21 @@ static void feed_forward(const pass *p)
 static void cross_query(const pass *p, const void *dq, void *x1, void *n)
 {
     wd_queue *queue = p->c->queue;
-    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
-    wd_residual_forward(x1, p->s->x0, p->s->y1, p->s->m + WD_DIT_GATE * p->d.width, &shape, queue);
+    wd_norm_shape shape = wd__dit_norm_shape(p->c, 6 * p->d.width);
+    wd__residual_forward(x1, p->s->x0, p->s->y1, p->s->m + WD_DIT_GATE * p->d.width, &shape, queue);
     wd_dit_block_slot w = WD_DIT_BLOCK_CROSS_Q_W, b = WD_DIT_BLOCK_CROSS_Q_B;
     if (!p->c->config->cross_attn_norm) {
         wd_linear l = layer(p, w, b);
-        wd_linear_backward_weights(wd_linear_grad_of(&p->dw[w], &p->dw[b]), dq, l.out, x1, l,
-                                   p->d.rows, queue);
-        wd_linear_backward_input(p->grad->dx, dq, l.out, l, p->d.type, 1, p->d.rows, queue);
+        wd__linear_backward_weights(wd__linear_grad_of(&p->dw[w], &p->dw[b]), dq, l.out, x1, l,
+                                    p->d.rows, queue);
+        wd__linear_backward_input(p->grad->dx, dq, l.out, l, p->d.type, 1, p->d.rows, queue);
         return;
     }
     const float *norm = p->w[WD_DIT_BLOCK_NORM2_W].data;
-    wd_layernorm_forward(n, x1, norm, p->w[WD_DIT_BLOCK_NORM2_B].data, &shape, queue);
+    wd__layernorm_forward(n, x1, norm, p->w[WD_DIT_BLOCK_NORM2_B].data, &shape, queue);
     linear_backward(p, n, dq, n, w, b);
-    wd_layernorm_backward(p->grad->dx, p->dw[WD_DIT_BLOCK_NORM2_W].data,
-                          p->dw[WD_DIT_BLOCK_NORM2_B].data, n, x1, norm, &shape, queue);
+    wd__layernorm_backward(p->grad->dx, p->dw[WD_DIT_BLOCK_NORM2_W].data,
+                           p->dw[WD_DIT_BLOCK_NORM2_B].data, n, x1, norm, &shape, queue);
 }
 
 static void cross_attention(const pass *p)
@@ -180,12 +180,12 @@ static void cross_attention(const pass *p)
     linear_backward(p, d_o, p->grad->dx, s->o2, WD_DIT_BLOCK_CROSS_OUT_W, WD_DIT_BLOCK_CROSS_OUT_B);
 
     /* dq, dk, dv = attention_backward(do), of q, k = rms(q), rms(k) */
-    wd_dit_block_rms(q_norm, s->q2, &p->w[WD_DIT_BLOCK_CROSS_NORM_Q], NULL, rows, width, p->c);
-    wd_dit_block_rms(k_norm, s->kv2, &p->w[WD_DIT_BLOCK_CROSS_NORM_K], NULL, text_rows, 2 * width,
-                     p->c);
-    wd_attention_shape shape = wd_dit_cross_shape(p->c);
-    wd_attention_backward(dq, dkv, column(p, dkv, width), d_o, q_norm, k_norm,
-                          column(p, s->kv2, width), s->o2, s->lse2, &shape, p->c->queue);
+    wd__dit_block_rms(q_norm, s->q2, &p->w[WD_DIT_BLOCK_CROSS_NORM_Q], NULL, rows, width, p->c);
+    wd__dit_block_rms(k_norm, s->kv2, &p->w[WD_DIT_BLOCK_CROSS_NORM_K], NULL, text_rows, 2 * width,
+                      p->c);
+    wd_attention_shape shape = wd__dit_cross_shape(p->c);
+    wd__attention_backward(dq, dkv, column(p, dkv, width), d_o, q_norm, k_norm,
+                           column(p, s->kv2, width), s->o2, s->lse2, &shape, p->c->queue);
 
     /* dq, dk = rms_backward(dq), rms_backward(dk) */
     rms_backward(p, dq, s->q2, WD_DIT_BLOCK_CROSS_NORM_Q, NULL, rows, width);
@@ -195,8 +195,8 @@ static void cross_attention(const pass *p)
 
     /* dctx += dk Wk + dv Wv */
     wd_linear_group group = group_of(p, WD_DIT_BLOCK_CROSS_K_W, WD_DIT_BLOCK_CROSS_K_B, 2);
-    wd_linear_group_backward_weights(dkv, p->stream->ctx, &group, text_rows, p->c->queue);
-    wd_linear_group_backward_input(p->grad->dctx, dkv, &group, WD_F32, 1, text_rows, p->c->queue);
+    wd__linear_group_backward_weights(dkv, p->stream->ctx, &group, text_rows, p->c->queue);
+    wd__linear_group_backward_input(p->grad->dctx, dkv, &group, WD_F32, 1, text_rows, p->c->queue);
     wd_arena_pop(p->c->arena, s->x2);
 }
 
@@ -217,13 +217,13 @@ static void self_attention(const pass *p)
     /* dq, dk, dv = attention_backward(do), of q, k = rope(rms(q)), rope(rms(k)) */
     void *turned = push(p, rows * 3 * width); /* its third of v stays unused */
     void *dqkv = push(p, rows * 3 * width);
-    wd_dit_block_rms(turned, s->qkv, &p->w[WD_DIT_BLOCK_SELF_NORM_Q], rope, rows, 3 * width, p->c);
-    wd_dit_block_rms(column(p, turned, width), column(p, s->qkv, width),
-                     &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
-    wd_attention_shape shape = wd_dit_self_shape(p->c);
-    wd_attention_backward(dqkv, column(p, dqkv, width), column(p, dqkv, 2 * width), d_o, turned,
-                          column(p, turned, width), column(p, s->qkv, 2 * width), s->o, s->lse,
-                          &shape, p->c->queue);
+    wd__dit_block_rms(turned, s->qkv, &p->w[WD_DIT_BLOCK_SELF_NORM_Q], rope, rows, 3 * width, p->c);
+    wd__dit_block_rms(column(p, turned, width), column(p, s->qkv, width),
+                      &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
+    wd_attention_shape shape = wd__dit_self_shape(p->c);
+    wd__attention_backward(dqkv, column(p, dqkv, width), column(p, dqkv, 2 * width), d_o, turned,
+                           column(p, turned, width), column(p, s->qkv, 2 * width), s->o, s->lse,
+                           &shape, p->c->queue);
 
     /* dq, dk = rms_backward(rope^T(dq)), rms_backward(rope^T(dk)) */
     rms_backward(p, dqkv, s->qkv, WD_DIT_BLOCK_SELF_NORM_Q, rope, rows, 3 * width);
@@ -233,9 +233,9 @@ static void self_attention(const pass *p)
     /* dn = dq Wq + dk Wk + dv Wv, of n = LN(x0) (1 + scale) + shift */
     wd_linear_group group = group_of(p, WD_DIT_BLOCK_SELF_Q_W, WD_DIT_BLOCK_SELF_Q_B, 3);
     void *n = d_o; /* d_o is no longer needed; n becomes dn later */
-    wd_dit_block_modulate(n, s->x0, s->m, WD_DIT_SHIFT, p->c);
-    wd_linear_group_backward_weights(dqkv, n, &group, rows, p->c->queue);
-    wd_linear_group_backward_input(n, dqkv, &group, p->d.type, 0, rows, p->c->queue);
+    wd__dit_block_modulate(n, s->x0, s->m, WD_DIT_SHIFT, p->c);
+    wd__linear_group_backward_weights(dqkv, n, &group, rows, p->c->queue);
+    wd__linear_group_backward_input(n, dqkv, &group, p->d.type, 0, rows, p->c->queue);
 
     /* dshift = sum(dn), dscale = sum(dn LN(x0)), dx += LN_backward(dn (1 + scale)) */
     modulate_backward(p, n, s->x0, WD_DIT_SHIFT);
@@ -251,19 +251,19 @@ static void modulation(const pass *p)
                                                     .rows = p->d.samples,
                                                     .width = width,
                                                     .beta = 1});
-    wd_dit_add(p->grad->dtp, p->grad->dm, WD_F32, p->d.samples * width, p->c->queue);
+    wd__dit_add(p->grad->dtp, p->grad->dm, WD_F32, p->d.samples * width, p->c->queue);
 }
 
 void wd_dit_block_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweights,
                            const wd_dit_block_saved *saved, const wd_dit_stream *stream,
                            const wd_dit_stage *weights, const wd_dit_context *context)
 {
-    wd_dit_dims d = wd_dit_dims_of(context);
+    wd_dit_dims d = wd__dit_dims_of(context);
     assert(d.texts == d.samples);
     wd_arena_pop(context->arena, saved->x3);
     wd_dit_block_saved again = {.x0 = saved->x0};
     if (context->checkpoint) {
-        wd_dit_block_again(&again, stream, weights, context);
+        wd__dit_block_again(&again, stream, weights, context);
         saved = &again;
     }
     pass p = {.c = context,

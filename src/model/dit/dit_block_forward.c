@@ -38,21 +38,21 @@
 #include "model/dit/dit_impl.h"
 #include "model/dit/linear.h"
 
-void wd_dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_rope *rope,
-                      int64_t rows, int64_t stride, const wd_dit_context *c)
+void wd__dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_rope *rope,
+                       int64_t rows, int64_t stride, const wd_dit_context *c)
 {
-    wd_rms_shape shape = wd_dit_rms_shape(c, w, rows, stride);
-    wd_rms_rope_forward(y, x, w->data, rope ? rope->cos : NULL, rope ? rope->sin : NULL, &shape,
-                        c->queue);
+    wd_rms_shape shape = wd__dit_rms_shape(c, w, rows, stride);
+    wd__rms_rope_forward(y, x, w->data, rope ? rope->cos : NULL, rope ? rope->sin : NULL, &shape,
+                         c->queue);
 }
 
-void wd_dit_block_modulate(void *n, const void *x, const float *m, int first,
-                           const wd_dit_context *c)
+void wd__dit_block_modulate(void *n, const void *x, const float *m, int first,
+                            const wd_dit_context *c)
 {
     int64_t width = wd_dit_width(c->config);
-    wd_norm_shape shape = wd_dit_norm_shape(c, 6 * width);
+    wd_norm_shape shape = wd__dit_norm_shape(c, 6 * width);
     const float *shift = m + first * width;
-    wd_modulate_forward(n, x, shift, shift + width, &shape, c->queue);
+    wd__modulate_forward(n, x, shift, shift + width, &shape, c->queue);
 }
 
 typedef struct pass {
@@ -72,13 +72,13 @@ static wd_linear layer(const pass *p, wd_dit_block_slot weight, wd_dit_block_slo
 
 static void *push(const pass *p, int64_t count)
 {
-    return wd_dit_push(p->c, count, p->d.type);
+    return wd__dit_push(p->c, count, p->d.type);
 }
 
 /* The address `width` elements after `base`: another column of the same rows. */
 static void *column(const pass *p, const void *base, int64_t width)
 {
-    return wd_dit_at(base, p->d.type, width);
+    return wd__dit_at(base, p->d.type, width);
 }
 
 enum { NO_GATE = -1 };
@@ -86,9 +86,9 @@ enum { NO_GATE = -1 };
 /* y = x + branch gate; `gate`: a row of the modulation, or NO_GATE. */
 static void residual(const pass *p, void *y, const void *x, const void *branch, int gate)
 {
-    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
-    wd_residual_forward(y, x, branch, gate == NO_GATE ? NULL : p->m + gate * p->d.width, &shape,
-                        p->c->queue);
+    wd_norm_shape shape = wd__dit_norm_shape(p->c, 6 * p->d.width);
+    wd__residual_forward(y, x, branch, gate == NO_GATE ? NULL : p->m + gate * p->d.width, &shape,
+                         p->c->queue);
 }
 
 /* m = table + tp. */
@@ -110,7 +110,7 @@ static void keep_self_attention(const pass *p)
     const int64_t x = p->d.rows * p->d.width;
     p->keep->qkv = push(p, 3 * x);
     p->keep->o = push(p, x);
-    p->keep->lse = wd_dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
+    p->keep->lse = wd__dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
     p->keep->y1 = push(p, x);
 }
 
@@ -121,28 +121,28 @@ static void self_attention(const pass *p, void *x1, const void *x0)
     const wd_dit_rope *rope = &p->c->rope;
     int64_t rows = p->d.rows, width = p->d.width;
     size_t mark = wd_arena_mark(p->c->arena);
-    wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_SELF_Q_W],
-                                               &p->w[WD_DIT_BLOCK_SELF_Q_B], NULL, NULL, 3);
+    wd_linear_group group = wd__linear_group_of(&p->w[WD_DIT_BLOCK_SELF_Q_W],
+                                                &p->w[WD_DIT_BLOCK_SELF_Q_B], NULL, NULL, 3);
     void *n = keep ? keep->o : push(p, rows * width);
     void *qkv = keep ? keep->qkv : push(p, rows * 3 * width);
     void *turned = keep ? push(p, rows * 3 * width) : qkv; /* its third of v stays unused */
 
     /* n = LN(x0) (1 + scale) + shift */
-    wd_dit_block_modulate(n, x0, p->m, WD_DIT_SHIFT, p->c);
+    wd__dit_block_modulate(n, x0, p->m, WD_DIT_SHIFT, p->c);
 
     /* q, k, v = n Wq^T + bq, n Wk^T + bk, n Wv^T + bv */
-    wd_linear_group_forward(qkv, n, &group, rows, p->c->queue);
+    wd__linear_group_forward(qkv, n, &group, rows, p->c->queue);
 
     /* q, k = rope(rms(q)), rope(rms(k)) */
-    wd_dit_block_rms(turned, qkv, &p->w[WD_DIT_BLOCK_SELF_NORM_Q], rope, rows, 3 * width, p->c);
-    wd_dit_block_rms(column(p, turned, width), column(p, qkv, width),
-                     &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
+    wd__dit_block_rms(turned, qkv, &p->w[WD_DIT_BLOCK_SELF_NORM_Q], rope, rows, 3 * width, p->c);
+    wd__dit_block_rms(column(p, turned, width), column(p, qkv, width),
+                      &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
 
     /* o = softmax(q k^T / sqrt(K)) v */
-    wd_attention_shape shape = wd_dit_self_shape(p->c);
+    wd_attention_shape shape = wd__dit_self_shape(p->c);
     void *o = n; /* n is done with */
-    wd_attention_forward(o, keep ? keep->lse : NULL, turned, column(p, turned, width),
-                         column(p, qkv, 2 * width), &shape, p->c->queue);
+    wd__attention_forward(o, keep ? keep->lse : NULL, turned, column(p, turned, width),
+                          column(p, qkv, 2 * width), &shape, p->c->queue);
 
     /* y1 = o Wo^T + bo */
     void *y1 = keep ? keep->y1 : qkv; /* qkv is done with */
@@ -162,14 +162,14 @@ static void keep_cross_attention(const pass *p)
     p->keep->q2 = push(p, x);
     p->keep->kv2 = push(p, p->d.text_rows * 2 * p->d.width);
     p->keep->o2 = push(p, x);
-    p->keep->lse2 = wd_dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
+    p->keep->lse2 = wd__dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
 }
 
 static void keys_and_values(const pass *p, void *kv)
 {
-    wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_CROSS_K_W],
-                                               &p->w[WD_DIT_BLOCK_CROSS_K_B], NULL, NULL, 2);
-    wd_linear_group_forward(kv, p->ctx, &group, p->d.text_rows, p->c->queue);
+    wd_linear_group group = wd__linear_group_of(&p->w[WD_DIT_BLOCK_CROSS_K_W],
+                                                &p->w[WD_DIT_BLOCK_CROSS_K_B], NULL, NULL, 2);
+    wd__linear_group_forward(kv, p->ctx, &group, p->d.text_rows, p->c->queue);
 }
 
 /* x2 = x1 + CROSS(x1, ctx), in place. */
@@ -189,9 +189,9 @@ static void cross_attention(const pass *p, void *x)
 
     /* n = LN(x1) w + b */
     if (p->c->config->cross_attn_norm) {
-        wd_norm_shape shape = wd_dit_norm_shape(p->c, 0);
-        wd_layernorm_forward(n, x, p->w[WD_DIT_BLOCK_NORM2_W].data, p->w[WD_DIT_BLOCK_NORM2_B].data,
-                             &shape, p->c->queue);
+        wd_norm_shape shape = wd__dit_norm_shape(p->c, 0);
+        wd__layernorm_forward(n, x, p->w[WD_DIT_BLOCK_NORM2_W].data,
+                              p->w[WD_DIT_BLOCK_NORM2_B].data, &shape, p->c->queue);
         in = n;
     }
 
@@ -200,15 +200,15 @@ static void cross_attention(const pass *p, void *x)
                       WD_ACT_NONE, p->c->queue);
 
     /* q, k = rms(q), rms(k) */
-    wd_dit_block_rms(q_norm, q, &p->w[WD_DIT_BLOCK_CROSS_NORM_Q], NULL, rows, width, p->c);
-    wd_dit_block_rms(k_norm, kv, &p->w[WD_DIT_BLOCK_CROSS_NORM_K], NULL, text_rows, 2 * width,
-                     p->c);
+    wd__dit_block_rms(q_norm, q, &p->w[WD_DIT_BLOCK_CROSS_NORM_Q], NULL, rows, width, p->c);
+    wd__dit_block_rms(k_norm, kv, &p->w[WD_DIT_BLOCK_CROSS_NORM_K], NULL, text_rows, 2 * width,
+                      p->c);
 
     /* o = softmax(q k^T / sqrt(K)) v */
-    wd_attention_shape shape = wd_dit_cross_shape(p->c);
+    wd_attention_shape shape = wd__dit_cross_shape(p->c);
     void *o = n; /* n is done with */
-    wd_attention_forward(o, keep ? keep->lse2 : NULL, q_norm, k_norm, column(p, kv, width), &shape,
-                         p->c->queue);
+    wd__attention_forward(o, keep ? keep->lse2 : NULL, q_norm, k_norm, column(p, kv, width), &shape,
+                          p->c->queue);
 
     /* x2 = x1 + o Wo^T + bo */
     void *out = q_norm; /* q_norm is no longer needed */
@@ -237,7 +237,7 @@ static void *feed_forward(const pass *p, const void *x2)
     void *act = keep ? push(p, rows * ffn) : h;
 
     /* n = LN(x2) (1 + scale') + shift' */
-    wd_dit_block_modulate(n, x2, p->m, WD_DIT_FFN_SHIFT, p->c);
+    wd__dit_block_modulate(n, x2, p->m, WD_DIT_FFN_SHIFT, p->c);
 
     /* h = n W1^T + b1; where it is fused, act = GELU(h) is in its place */
     wd_linear_forward(h, ffn, n, layer(p, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B), rows,
@@ -261,8 +261,8 @@ static void *feed_forward(const pass *p, const void *x2)
 static pass begin(wd_dit_block_saved *keep, const wd_dit_stream *stream,
                   const wd_dit_stage *weights, const wd_dit_context *context)
 {
-    const wd_dit_dims d = wd_dit_dims_of(context);
-    float *m = wd_dit_push(context, d.samples * 6 * d.width, WD_F32);
+    const wd_dit_dims d = wd__dit_dims_of(context);
+    float *m = wd__dit_push(context, d.samples * 6 * d.width, WD_F32);
     if (keep) keep->m = m;
     return (pass){.c = context, .d = d, .w = weights->t, .ctx = stream->ctx, .keep = keep, .m = m};
 }
@@ -280,8 +280,8 @@ static void run_kept(const pass *p, const void *x0, const void *tp)
     feed_forward(p, x);
 }
 
-void wd_dit_block_again(wd_dit_block_saved *saved, const wd_dit_stream *stream,
-                        const wd_dit_stage *weights, const wd_dit_context *context)
+void wd__dit_block_again(wd_dit_block_saved *saved, const wd_dit_stream *stream,
+                         const wd_dit_stage *weights, const wd_dit_context *context)
 {
     const pass p = begin(saved, stream, weights, context);
     run_kept(&p, saved->x0, stream->tp);

@@ -14,7 +14,7 @@ const wd_safetensors_entry *wd_dit_file_find(const wd_dit_file *file, const char
     return wd_naming_find(&file->naming, file->set, diffusers_name);
 }
 
-bool wd_dit_file_detect(wd_dit_file *file, const wd_safetensors *set)
+bool wd__dit_file_detect(wd_dit_file *file, const wd_safetensors *set)
 {
     *file = (wd_dit_file){.set = set};
     return wd_naming_detect(&file->naming, set, WD_COMPONENT_TRANSFORMER, NULL);
@@ -157,7 +157,7 @@ wd_status wd_dit_file_read(wd_dit_file *out, const wd_safetensors *set, wd_err *
                            e->file, e->name, architecture);
     }
     char hint[2 * WD_PATH_MAX];
-    if (!wd_dit_file_detect(&file, set))
+    if (!wd__dit_file_detect(&file, set))
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: no Wan transformer: expected tensors \"patch_embedding.weight\" and "
                        "\"scale_shift_table\" (diffusers' names) or \"head.modulation\" (the "

@@ -19,7 +19,7 @@ typedef struct wd_dit_file {
 } wd_dit_file;
 
 /* Whether the set looks like a Wan transformer; fills all but the configuration. */
-bool wd_dit_file_detect(wd_dit_file *out, const wd_safetensors *set);
+bool wd__dit_file_detect(wd_dit_file *out, const wd_safetensors *set);
 
 /* WD_UNSUPPORTED if the set is no Wan text-to-video transformer. All tensors are checked. */
 wd_status wd_dit_file_read(wd_dit_file *out, const wd_safetensors *set, wd_err *err);

@@ -25,32 +25,32 @@ typedef struct wd_dit_dims {
     int64_t width, ffn, heads, head_dim;         /* D, E, N, K */
 } wd_dit_dims;
 
-wd_dit_dims wd_dit_dims_of(const wd_dit_context *context);
+wd_dit_dims wd__dit_dims_of(const wd_dit_context *context);
 
 /* Pushes `count` elements. */
-void *wd_dit_push(const wd_dit_context *context, int64_t count, wd_dtype type);
+void *wd__dit_push(const wd_dit_context *context, int64_t count, wd_dtype type);
 
 /* The address of element `i`. */
-static inline void *wd_dit_at(const void *base, wd_dtype type, int64_t i)
+static inline void *wd__dit_at(const void *base, wd_dtype type, int64_t i)
 {
     return (char *)base + i * (int64_t)wd_dtype_bytes(type);
 }
 
 /* The shape of norms over the stream's rows, with modulation vectors `stride` elements apart. */
-wd_norm_shape wd_dit_norm_shape(const wd_dit_context *context, int64_t stride);
+wd_norm_shape wd__dit_norm_shape(const wd_dit_context *context, int64_t stride);
 
 /* The shape of the RMS norm with weight `w` over `rows` rows of queries or keys, `stride` elements
  * apart. */
-wd_rms_shape wd_dit_rms_shape(const wd_dit_context *context, const wd_tensor *w, int64_t rows,
-                              int64_t stride);
-wd_attention_shape wd_dit_self_shape(const wd_dit_context *context);  /* q, k, v in rows of 3 D */
-wd_attention_shape wd_dit_cross_shape(const wd_dit_context *context); /* k, v in rows of 2 D */
+wd_rms_shape wd__dit_rms_shape(const wd_dit_context *context, const wd_tensor *w, int64_t rows,
+                               int64_t stride);
+wd_attention_shape wd__dit_self_shape(const wd_dit_context *context);  /* q, k, v in rows of 3 D */
+wd_attention_shape wd__dit_cross_shape(const wd_dit_context *context); /* k, v in rows of 2 D */
 
 /* y += x, [count] F32 += type. */
-void wd_dit_add(float *y, const void *x, wd_dtype type, int64_t count, wd_queue *queue);
+void wd__dit_add(float *y, const void *x, wd_dtype type, int64_t count, wd_queue *queue);
 
-void wd_dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_type, int64_t count,
-                 wd_queue *queue);
+void wd__dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_type, int64_t count,
+                  wd_queue *queue);
 
 /* ---- patches: [B, L, C pf ph pw] ---- */
 
@@ -67,12 +67,12 @@ typedef struct wd_dit_patch_layout {
     wd_dit_patch_order order;
 } wd_dit_patch_layout;
 
-void wd_dit_patchify(void *patches,       /* =, patch_type */
-                     const void *latents, /* [B, C, F, H, W] latent_type */
-                     const wd_dit_patch_layout *layout, const wd_dit_context *context);
-void wd_dit_unpatchify(void *latents, /* = */
-                       const void *patches, const wd_dit_patch_layout *layout,
-                       const wd_dit_context *context);
+void wd__dit_patchify(void *patches,       /* =, patch_type */
+                      const void *latents, /* [B, C, F, H, W] latent_type */
+                      const wd_dit_patch_layout *layout, const wd_dit_context *context);
+void wd__dit_unpatchify(void *latents, /* = */
+                        const void *patches, const wd_dit_patch_layout *layout,
+                        const wd_dit_context *context);
 
 /* ---- blocks ---- */
 
@@ -88,16 +88,16 @@ enum {
 
 /* y = RMS norm of x with weight `w`, rotated by `rope` unless it is NULL; rows of x and y are
  * `stride` elements apart. y may be x. */
-void wd_dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_rope *rope,
-                      int64_t rows, int64_t stride, const wd_dit_context *context);
+void wd__dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_rope *rope,
+                       int64_t rows, int64_t stride, const wd_dit_context *context);
 
 /* n = LN(x) (1 + scale) + shift; shift and scale are rows `first` (WD_DIT_SHIFT, WD_DIT_FFN_SHIFT)
  * and first + 1 of the modulation m. */
-void wd_dit_block_modulate(void *n, const void *x, const float *m, int first,
-                           const wd_dit_context *context);
+void wd__dit_block_modulate(void *n, const void *x, const float *m, int first,
+                            const wd_dit_context *context);
 
 /* Runs the forward pass from saved->x0 again, to fill all of `saved` but x3. */
-void wd_dit_block_again(wd_dit_block_saved *saved, const wd_dit_stream *stream,
-                        const wd_dit_stage *weights, const wd_dit_context *context);
+void wd__dit_block_again(wd_dit_block_saved *saved, const wd_dit_stream *stream,
+                         const wd_dit_stage *weights, const wd_dit_context *context);
 
 #endif

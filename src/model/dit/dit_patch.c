@@ -40,7 +40,7 @@ static side patch_side(void *patches, const wd_dit_patch_layout *layout, const w
 /* The address of pixel (f, y, x) in the first patch. */
 static void *at_pixel(const side *s, int64_t f, int64_t y, int64_t x)
 {
-    return wd_dit_at(s->data, s->type, f * s->pixel[0] + y * s->pixel[1] + x * s->pixel[2]);
+    return wd__dit_at(s->data, s->type, f * s->pixel[0] + y * s->pixel[1] + x * s->pixel[2]);
 }
 
 static void copy(const side *to, const side *from, int64_t channels, const wd_dit_context *c)
@@ -66,16 +66,16 @@ static void copy(const side *to, const side *from, int64_t channels, const wd_di
             }
 }
 
-void wd_dit_patchify(void *patches, const void *latents, const wd_dit_patch_layout *layout,
-                     const wd_dit_context *context)
+void wd__dit_patchify(void *patches, const void *latents, const wd_dit_patch_layout *layout,
+                      const wd_dit_context *context)
 {
     side to = patch_side(patches, layout, context);
     side from = latent_side((void *)latents, layout, context);
     copy(&to, &from, layout->channels, context);
 }
 
-void wd_dit_unpatchify(void *latents, const void *patches, const wd_dit_patch_layout *layout,
-                       const wd_dit_context *context)
+void wd__dit_unpatchify(void *latents, const void *patches, const wd_dit_patch_layout *layout,
+                        const wd_dit_context *context)
 {
     side to = latent_side(latents, layout, context);
     side from = patch_side((void *)patches, layout, context);

@@ -16,7 +16,7 @@ wd_linear wd_linear_of(const wd_tensor *w, const wd_tensor *b)
                        .in = wd_tensor_count(w) / w->dim[0]};
 }
 
-wd_linear_grad wd_linear_grad_of(const wd_tensor *dw, const wd_tensor *db)
+wd_linear_grad wd__linear_grad_of(const wd_tensor *dw, const wd_tensor *db)
 {
     assert(dw->dtype == WD_F32 && (!db || db->dtype == WD_F32));
     return (wd_linear_grad){.dw = dw->data, .db = db ? db->data : NULL};
@@ -45,8 +45,8 @@ void wd_linear_forward(void *y, int64_t y_stride, const void *x, wd_linear layer
                                           .act = act});
 }
 
-void wd_linear_backward_input(void *dx, const void *dy, int64_t dy_stride, wd_linear layer,
-                              wd_dtype dx_type, float beta, int64_t rows, wd_queue *queue)
+void wd__linear_backward_input(void *dx, const void *dy, int64_t dy_stride, wd_linear layer,
+                               wd_dtype dx_type, float beta, int64_t rows, wd_queue *queue)
 {
     assert(dy_stride >= layer.out);
     wd_op_matmul(queue, &(wd_matmul_args){.c = dx,
@@ -65,8 +65,8 @@ void wd_linear_backward_input(void *dx, const void *dy, int64_t dy_stride, wd_li
                                           .beta = beta});
 }
 
-void wd_linear_backward_weights(wd_linear_grad grad, const void *dy, int64_t dy_stride,
-                                const void *x, wd_linear layer, int64_t rows, wd_queue *queue)
+void wd__linear_backward_weights(wd_linear_grad grad, const void *dy, int64_t dy_stride,
+                                 const void *x, wd_linear layer, int64_t rows, wd_queue *queue)
 {
     assert(dy_stride >= layer.out);
     wd_op_matmul(queue, &(wd_matmul_args){.c = grad.dw,
@@ -113,15 +113,15 @@ static bool follows(const wd_linear *a, const wd_linear_grad *da, const wd_linea
     return da->dw + a->out * a->in == db->dw && (!da->db || da->db + a->out == db->db);
 }
 
-wd_linear_group wd_linear_group_of(const wd_tensor *w, const wd_tensor *b, const wd_tensor *dw,
-                                   const wd_tensor *db, int layers)
+wd_linear_group wd__linear_group_of(const wd_tensor *w, const wd_tensor *b, const wd_tensor *dw,
+                                    const wd_tensor *db, int layers)
 {
     assert(layers <= WD_LINEAR_GROUP_MAX);
     wd_linear_group group = {0};
     for (int i = 0; i < layers; i++) {
         wd_linear layer = wd_linear_of(&w[i], &b[i]);
         wd_linear_grad grad = {0};
-        if (dw) grad = wd_linear_grad_of(&dw[i], &db[i]);
+        if (dw) grad = wd__linear_grad_of(&dw[i], &db[i]);
         int last = group.layers - 1;
         group.out += layer.out;
         if (last >= 0 && follows(&group.layer[last], &group.grad[last], &layer, &grad)) {
@@ -134,8 +134,8 @@ wd_linear_group wd_linear_group_of(const wd_tensor *w, const wd_tensor *b, const
     return group;
 }
 
-void wd_linear_group_forward(void *y, const void *x, const wd_linear_group *group, int64_t rows,
-                             wd_queue *queue)
+void wd__linear_group_forward(void *y, const void *x, const wd_linear_group *group, int64_t rows,
+                              wd_queue *queue)
 {
     char *at = y;
     for (int i = 0; i < group->layers; i++) {
@@ -145,25 +145,25 @@ void wd_linear_group_forward(void *y, const void *x, const wd_linear_group *grou
     }
 }
 
-void wd_linear_group_backward_input(void *dx, const void *dy, const wd_linear_group *group,
-                                    wd_dtype dx_type, float beta, int64_t rows, wd_queue *queue)
+void wd__linear_group_backward_input(void *dx, const void *dy, const wd_linear_group *group,
+                                     wd_dtype dx_type, float beta, int64_t rows, wd_queue *queue)
 {
     const char *at = dy;
     for (int i = 0; i < group->layers; i++) {
         const wd_linear *layer = &group->layer[i];
-        wd_linear_backward_input(dx, at, group->out, *layer, dx_type, i == 0 ? beta : 1, rows,
-                                 queue);
+        wd__linear_backward_input(dx, at, group->out, *layer, dx_type, i == 0 ? beta : 1, rows,
+                                  queue);
         at += (size_t)layer->out * wd_dtype_bytes(layer->type);
     }
 }
 
-void wd_linear_group_backward_weights(const void *dy, const void *x, const wd_linear_group *group,
-                                      int64_t rows, wd_queue *queue)
+void wd__linear_group_backward_weights(const void *dy, const void *x, const wd_linear_group *group,
+                                       int64_t rows, wd_queue *queue)
 {
     const char *at = dy;
     for (int i = 0; i < group->layers; i++) {
         const wd_linear *layer = &group->layer[i];
-        wd_linear_backward_weights(group->grad[i], at, group->out, x, *layer, rows, queue);
+        wd__linear_backward_weights(group->grad[i], at, group->out, x, *layer, rows, queue);
         at += (size_t)layer->out * wd_dtype_bytes(layer->type);
     }
 }

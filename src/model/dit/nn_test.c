@@ -59,8 +59,8 @@ static void linear_backward(float *const *dx, float *dy, const float *y, float *
     (void)y, (void)scratch;
     wd_tensor dw = matrix(dx[1], OUT, WIDTH), db = vector(dx[2], OUT);
     wd_linear l = linear_of(x);
-    wd_linear_backward_weights(wd_linear_grad_of(&dw, &db), dy, OUT_STRIDE, x[0], l, ROWS, queue);
-    wd_linear_backward_input(dx[0], dy, OUT_STRIDE, l, WD_F32, 0, ROWS, queue);
+    wd__linear_backward_weights(wd__linear_grad_of(&dw, &db), dy, OUT_STRIDE, x[0], l, ROWS, queue);
+    wd__linear_backward_input(dx[0], dy, OUT_STRIDE, l, WD_F32, 0, ROWS, queue);
 }
 
 /* Three layers; the guard device gives each weight a mapping of its own, so they stay three. */
@@ -74,7 +74,7 @@ static wd_linear_group group_of(float *const *x, float *const *dx)
         dw[i] = matrix(dx[1 + i], OUT, WIDTH);
         db[i] = vector(dx[4 + i], OUT);
     }
-    return wd_linear_group_of(w, b, dx ? dw : NULL, dx ? db : NULL, 3);
+    return wd__linear_group_of(w, b, dx ? dw : NULL, dx ? db : NULL, 3);
 }
 
 static void group_forward(float *y, float *const *x, float *scratch, wd_queue *queue)
@@ -83,7 +83,7 @@ static void group_forward(float *y, float *const *x, float *scratch, wd_queue *q
     wd_linear_group group = group_of(x, NULL);
     assert_int_equal(group.layers, 3);
     assert_int_equal(group.out, 3 * OUT);
-    wd_linear_group_forward(y, x[0], &group, ROWS, queue);
+    wd__linear_group_forward(y, x[0], &group, ROWS, queue);
 }
 
 static void group_backward(float *const *dx, float *dy, const float *y, float *const *x,
@@ -91,8 +91,8 @@ static void group_backward(float *const *dx, float *dy, const float *y, float *c
 {
     (void)y, (void)scratch;
     wd_linear_group group = group_of(x, dx);
-    wd_linear_group_backward_weights(dy, x[0], &group, ROWS, queue);
-    wd_linear_group_backward_input(dx[0], dy, &group, WD_F32, 1, ROWS, queue);
+    wd__linear_group_backward_weights(dy, x[0], &group, ROWS, queue);
+    wd__linear_group_backward_input(dx[0], dy, &group, WD_F32, 1, ROWS, queue);
 }
 
 /* Three layers whose weights and biases are in one block each: x[1] and x[2]. */
@@ -106,7 +106,7 @@ static wd_linear_group joined_of(float *const *x, float *const *dx)
         dw[i] = matrix(dx[1] + i * OUT * WIDTH, OUT, WIDTH);
         db[i] = vector(dx[2] + i * OUT, OUT);
     }
-    wd_linear_group group = wd_linear_group_of(w, b, dx ? dw : NULL, dx ? db : NULL, 3);
+    wd_linear_group group = wd__linear_group_of(w, b, dx ? dw : NULL, dx ? db : NULL, 3);
     assert_int_equal(group.layers, 1);
     return group;
 }
@@ -115,7 +115,7 @@ static void joined_forward(float *y, float *const *x, float *scratch, wd_queue *
 {
     (void)scratch;
     wd_linear_group group = joined_of(x, NULL);
-    wd_linear_group_forward(y, x[0], &group, ROWS, queue);
+    wd__linear_group_forward(y, x[0], &group, ROWS, queue);
 }
 
 static void joined_backward(float *const *dx, float *dy, const float *y, float *const *x,
@@ -123,8 +123,8 @@ static void joined_backward(float *const *dx, float *dy, const float *y, float *
 {
     (void)y, (void)scratch;
     wd_linear_group group = joined_of(x, dx);
-    wd_linear_group_backward_weights(dy, x[0], &group, ROWS, queue);
-    wd_linear_group_backward_input(dx[0], dy, &group, WD_F32, 0, ROWS, queue);
+    wd__linear_group_backward_weights(dy, x[0], &group, ROWS, queue);
+    wd__linear_group_backward_input(dx[0], dy, &group, WD_F32, 0, ROWS, queue);
 }
 
 static const wd_norm_shape norm_shape = {.type = WD_F32,
@@ -137,40 +137,40 @@ static const wd_norm_shape norm_shape = {.type = WD_F32,
 static void modulate_forward(float *y, float *const *x, float *scratch, wd_queue *queue)
 {
     (void)scratch;
-    wd_modulate_forward(y, x[0], x[1], x[2], &norm_shape, queue);
+    wd__modulate_forward(y, x[0], x[1], x[2], &norm_shape, queue);
 }
 
 static void modulate_backward(float *const *dx, float *dy, const float *y, float *const *x,
                               float *scratch, wd_queue *queue)
 {
     (void)y, (void)scratch;
-    wd_modulate_backward(dx[0], dx[1], dx[2], dy, x[0], x[2], &norm_shape, queue);
+    wd__modulate_backward(dx[0], dx[1], dx[2], dy, x[0], x[2], &norm_shape, queue);
 }
 
 static void layernorm_forward(float *y, float *const *x, float *scratch, wd_queue *queue)
 {
     (void)scratch;
-    wd_layernorm_forward(y, x[0], x[1], x[2], &norm_shape, queue);
+    wd__layernorm_forward(y, x[0], x[1], x[2], &norm_shape, queue);
 }
 
 static void layernorm_backward(float *const *dx, float *dy, const float *y, float *const *x,
                                float *scratch, wd_queue *queue)
 {
     (void)y, (void)scratch;
-    wd_layernorm_backward(dx[0], dx[1], dx[2], dy, x[0], x[1], &norm_shape, queue);
+    wd__layernorm_backward(dx[0], dx[1], dx[2], dy, x[0], x[1], &norm_shape, queue);
 }
 
 /* Inputs: branch, gate; the stream is the scratch memory. */
 static void residual_forward(float *y, float *const *x, float *scratch, wd_queue *queue)
 {
-    wd_residual_forward(y, scratch, x[0], x[1], &norm_shape, queue);
+    wd__residual_forward(y, scratch, x[0], x[1], &norm_shape, queue);
 }
 
 static void residual_backward(float *const *dx, float *dy, const float *y, float *const *x,
                               float *scratch, wd_queue *queue)
 {
     (void)y, (void)scratch;
-    wd_residual_backward(dx[0], dx[1], dy, x[0], x[1], &norm_shape, queue);
+    wd__residual_backward(dx[0], dx[1], dy, x[0], x[1], &norm_shape, queue);
 }
 
 enum { RMS_STRIDE = WIDTH + 8, HALF = WIDTH / HEADS / 2, TOKENS = ROWS / SAMPLES };
@@ -200,7 +200,7 @@ static void put_turns(float *scratch, wd_queue *queue)
 static void rms_forward(float *y, float *const *x, float *scratch, wd_queue *queue)
 {
     put_turns(scratch, queue);
-    wd_rms_rope_forward(y, x[0], x[1], scratch, scratch + TOKENS * HALF, &rms_shape, queue);
+    wd__rms_rope_forward(y, x[0], x[1], scratch, scratch + TOKENS * HALF, &rms_shape, queue);
 }
 
 /* Computes dx in place of dy, and then copies it to where the test expects it. */
@@ -208,8 +208,8 @@ static void rms_backward(float *const *dx, float *dy, const float *y, float *con
                          float *scratch, wd_queue *queue)
 {
     (void)y;
-    wd_rms_rope_backward(dy, dx[1], dy, x[0], x[1], scratch, scratch + TOKENS * HALF, &rms_shape,
-                         queue);
+    wd__rms_rope_backward(dy, dx[1], dy, x[0], x[1], scratch, scratch + TOKENS * HALF, &rms_shape,
+                          queue);
     wd_op_strided_copy(queue, &(wd_strided_copy_args){.to = dx[0],
                                                       .from = dy,
                                                       .to_type = WD_F32,
@@ -234,14 +234,14 @@ static const wd_attention_shape attention_shape = {.type = WD_F32,
 
 static void attention_forward(float *y, float *const *x, float *scratch, wd_queue *queue)
 {
-    wd_attention_forward(y, scratch, x[0], x[1], x[1] + WIDTH, &attention_shape, queue);
+    wd__attention_forward(y, scratch, x[0], x[1], x[1] + WIDTH, &attention_shape, queue);
 }
 
 static void attention_backward(float *const *dx, float *dy, const float *y, float *const *x,
                                float *scratch, wd_queue *queue)
 {
-    wd_attention_backward(dx[0], dx[1], dx[1] + WIDTH, dy, x[0], x[1], x[1] + WIDTH, y, scratch,
-                          &attention_shape, queue);
+    wd__attention_backward(dx[0], dx[1], dx[1] + WIDTH, dy, x[0], x[1], x[1] + WIDTH, y, scratch,
+                           &attention_shape, queue);
 }
 
 static void activate(float *y, const float *x, wd_act act, wd_queue *queue)

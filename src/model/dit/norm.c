@@ -34,8 +34,8 @@ static wd_layernorm_backward_args backward_args(void *dx, float *dscale, float *
                                         .eps = shape->eps};
 }
 
-void wd_modulate_forward(void *y, const void *x, const float *shift, const float *scale,
-                         const wd_norm_shape *shape, wd_queue *queue)
+void wd__modulate_forward(void *y, const void *x, const float *shift, const float *scale,
+                          const wd_norm_shape *shape, wd_queue *queue)
 {
     assert(shape->modulation_stride >= shape->width);
     wd_layernorm_args args = forward_args(y, x, scale, shift, shape);
@@ -44,8 +44,8 @@ void wd_modulate_forward(void *y, const void *x, const float *shift, const float
     wd_op_layernorm(queue, &args);
 }
 
-void wd_modulate_backward(void *dx, float *dshift, float *dscale, const void *dy, const void *x,
-                          const float *scale, const wd_norm_shape *shape, wd_queue *queue)
+void wd__modulate_backward(void *dx, float *dshift, float *dscale, const void *dy, const void *x,
+                           const float *scale, const wd_norm_shape *shape, wd_queue *queue)
 {
     assert(shape->modulation_stride >= shape->width);
     wd_layernorm_backward_args args = backward_args(dx, dscale, dshift, dy, x, scale, shape);
@@ -54,22 +54,22 @@ void wd_modulate_backward(void *dx, float *dshift, float *dscale, const void *dy
     wd_op_layernorm_backward(queue, &args);
 }
 
-void wd_layernorm_forward(void *y, const void *x, const float *w, const float *b,
-                          const wd_norm_shape *shape, wd_queue *queue)
+void wd__layernorm_forward(void *y, const void *x, const float *w, const float *b,
+                           const wd_norm_shape *shape, wd_queue *queue)
 {
     wd_layernorm_args args = forward_args(y, x, w, b, shape);
     wd_op_layernorm(queue, &args);
 }
 
-void wd_layernorm_backward(void *dx, float *dw, float *db, const void *dy, const void *x,
-                           const float *w, const wd_norm_shape *shape, wd_queue *queue)
+void wd__layernorm_backward(void *dx, float *dw, float *db, const void *dy, const void *x,
+                            const float *w, const wd_norm_shape *shape, wd_queue *queue)
 {
     wd_layernorm_backward_args args = backward_args(dx, dw, db, dy, x, w, shape);
     wd_op_layernorm_backward(queue, &args);
 }
 
-void wd_residual_forward(void *y, const void *x, const void *branch, const float *gate,
-                         const wd_norm_shape *shape, wd_queue *queue)
+void wd__residual_forward(void *y, const void *x, const void *branch, const float *gate,
+                          const wd_norm_shape *shape, wd_queue *queue)
 {
     wd_op_residual(queue, &(wd_residual_args){.y = y,
                                               .x = x,
@@ -82,8 +82,8 @@ void wd_residual_forward(void *y, const void *x, const void *branch, const float
                                               .sample_stride = shape->modulation_stride});
 }
 
-void wd_residual_backward(void *dbranch, float *dgate, const void *dy, const void *branch,
-                          const float *gate, const wd_norm_shape *shape, wd_queue *queue)
+void wd__residual_backward(void *dbranch, float *dgate, const void *dy, const void *branch,
+                           const float *gate, const wd_norm_shape *shape, wd_queue *queue)
 {
     wd_op_residual_backward(
         queue, &(wd_residual_backward_args){.dbranch = dbranch,
@@ -98,8 +98,8 @@ void wd_residual_backward(void *dbranch, float *dgate, const void *dy, const voi
                                             .sample_stride = shape->modulation_stride});
 }
 
-void wd_rms_rope_forward(void *y, const void *x, const void *w, const float *cos, const float *sin,
-                         const wd_rms_shape *shape, wd_queue *queue)
+void wd__rms_rope_forward(void *y, const void *x, const void *w, const float *cos, const float *sin,
+                          const wd_rms_shape *shape, wd_queue *queue)
 {
     assert(shape->x_stride >= shape->width && shape->y_stride >= shape->width);
     assert(shape->width % shape->head_dim == 0 && !cos == !sin);
@@ -119,9 +119,9 @@ void wd_rms_rope_forward(void *y, const void *x, const void *w, const float *cos
                                             .eps = shape->eps});
 }
 
-void wd_rms_rope_backward(void *dx, float *dw, const void *dy, const void *x, const void *w,
-                          const float *cos, const float *sin, const wd_rms_shape *shape,
-                          wd_queue *queue)
+void wd__rms_rope_backward(void *dx, float *dw, const void *dy, const void *x, const void *w,
+                           const float *cos, const float *sin, const wd_rms_shape *shape,
+                           wd_queue *queue)
 {
     assert(shape->x_stride >= shape->width && shape->y_stride >= shape->width);
     assert(shape->width % shape->head_dim == 0 && !cos == !sin);

@@ -17,27 +17,27 @@ typedef struct wd_norm_shape {
 } wd_norm_shape;
 
 /* y = LN(x) (1 + scale) + shift. */
-void wd_modulate_forward(void *y, const void *x, const float *shift, const float *scale,
-                         const wd_norm_shape *shape, wd_queue *queue);
-void wd_modulate_backward(void *dx,                     /* += */
-                          float *dshift, float *dscale, /* = , laid out as shift and scale */
-                          const void *dy, const void *x, const float *scale,
+void wd__modulate_forward(void *y, const void *x, const float *shift, const float *scale,
                           const wd_norm_shape *shape, wd_queue *queue);
-
-/* y = LN(x) w + b. */
-void wd_layernorm_forward(void *y, const void *x, const float *w, const float *b,
-                          const wd_norm_shape *shape, wd_queue *queue);
-void wd_layernorm_backward(void *dx, float *dw, float *db, /* += */
-                           const void *dy, const void *x, const float *w,
+void wd__modulate_backward(void *dx,                     /* += */
+                           float *dshift, float *dscale, /* = , laid out as shift and scale */
+                           const void *dy, const void *x, const float *scale,
                            const wd_norm_shape *shape, wd_queue *queue);
 
+/* y = LN(x) w + b. */
+void wd__layernorm_forward(void *y, const void *x, const float *w, const float *b,
+                           const wd_norm_shape *shape, wd_queue *queue);
+void wd__layernorm_backward(void *dx, float *dw, float *db, /* += */
+                            const void *dy, const void *x, const float *w,
+                            const wd_norm_shape *shape, wd_queue *queue);
+
 /* y = x + branch gate; gate NULL: y = x + branch. y may be x. */
-void wd_residual_forward(void *y, const void *x, const void *branch, const float *gate,
-                         const wd_norm_shape *shape, wd_queue *queue);
-/* The gradients of branch and gate; the gradient of x is dy itself. dbranch may be branch. */
-void wd_residual_backward(void *dbranch, float *dgate, /* = */
-                          const void *dy, const void *branch, const float *gate,
+void wd__residual_forward(void *y, const void *x, const void *branch, const float *gate,
                           const wd_norm_shape *shape, wd_queue *queue);
+/* The gradients of branch and gate; the gradient of x is dy itself. dbranch may be branch. */
+void wd__residual_backward(void *dbranch, float *dgate, /* = */
+                           const void *dy, const void *branch, const float *gate,
+                           const wd_norm_shape *shape, wd_queue *queue);
 
 /* RMS norm over all heads, followed by the rotation by position (RoPE) if cos is not NULL. */
 typedef struct wd_rms_shape {
@@ -47,12 +47,12 @@ typedef struct wd_rms_shape {
     float eps;
 } wd_rms_shape;
 
-void wd_rms_rope_forward(void *y, /* =; may be x */
-                         const void *x, const void *w, const float *cos, const float *sin,
-                         const wd_rms_shape *shape, wd_queue *queue);
-void wd_rms_rope_backward(void *dx,  /* =; may be dy */
-                          float *dw, /* += */
-                          const void *dy, const void *x, const void *w, const float *cos,
-                          const float *sin, const wd_rms_shape *shape, wd_queue *queue);
+void wd__rms_rope_forward(void *y, /* =; may be x */
+                          const void *x, const void *w, const float *cos, const float *sin,
+                          const wd_rms_shape *shape, wd_queue *queue);
+void wd__rms_rope_backward(void *dx,  /* =; may be dy */
+                           float *dw, /* += */
+                           const void *dy, const void *x, const void *w, const float *cos,
+                           const float *sin, const wd_rms_shape *shape, wd_queue *queue);
 
 #endif

@@ -29,7 +29,7 @@ static const char *const twins[] = {
                          "Comfy-Org/Wan_2.2_ComfyUI_Repackaged",
 };
 
-bool wd_name_contains(const char *text, const char *part)
+bool wd__name_contains(const char *text, const char *part)
 {
     const size_t length = strlen(part);
     for (; *text; text++) {
@@ -130,12 +130,12 @@ wd_status wd_component_file_check(const wd_safetensors *set, const wd_tensor_tab
     return WD_OK;
 }
 
-void wd_component_file_warn_of_expert(const char *path, wd_component component, bool alone)
+void wd__component_file_warn_of_expert(const char *path, wd_component component, bool alone)
 {
     const bool second = component == WD_COMPONENT_TRANSFORMER_2;
     const char *name = wd_path_name(path);
-    const bool high = wd_name_contains(name, "high_noise") || wd_name_contains(name, "highnoise");
-    const bool low = wd_name_contains(name, "low_noise") || wd_name_contains(name, "lownoise");
+    const bool high = wd__name_contains(name, "high_noise") || wd__name_contains(name, "highnoise");
+    const bool low = wd__name_contains(name, "low_noise") || wd__name_contains(name, "lownoise");
     if (second ? high && !low : low && !high)
         wd_log(WD_LOG_WARNING,
                "%s: by its name this is the %s-noise expert, and it is given as the other one: "
@@ -267,7 +267,7 @@ wd_status wd_component_file_vae_config(wd_vae_config *out, const wd_safetensors 
         return not_of(set, WD_COMPONENT_VAE, "Wan VAE", "decoder.conv_in.weight",
                       "decoder.middle.0.residual.0.gamma", err);
     WD_TRY(extent(&channels, &naming, set, "post_quant_conv.bias", 1, 0, err));
-    if (wd_preset_vae(out, channels, err) == WD_OK) return WD_OK;
+    if (wd__preset_vae(out, channels, err) == WD_OK) return WD_OK;
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s: a VAE of %lld latent channels: expected 16 (Wan 2.1) or 48 (Wan 2.2), or "
                    "a config.json of diffusers beside it",

@@ -26,9 +26,9 @@ wd_status wd_component_file_check(const wd_safetensors *set, const wd_tensor_tab
 
 /* Warns where the name of a transformer's file says that it is the other expert, or, if it is
  * `alone`, that it is one of two. */
-void wd_component_file_warn_of_expert(const char *path, wd_component component, bool alone);
+void wd__component_file_warn_of_expert(const char *path, wd_component component, bool alone);
 
 /* Whether `text` has `part` in it, whatever the case of its letters (ASCII). */
-bool wd_name_contains(const char *text, const char *part);
+bool wd__name_contains(const char *text, const char *part);
 
 #endif

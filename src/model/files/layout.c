@@ -42,10 +42,10 @@ static wd_status pick_experts(wd_pipeline *p, const char *folder, const wd_folde
     const char *name = list->entry[0]->d_name;
     if (list->count == 1) return wd_path_join(part, folder, name, err);
     const char *other = list->entry[1]->d_name;
-    const bool swapped = wd_name_contains(name, "low_noise");
+    const bool swapped = wd__name_contains(name, "low_noise");
     const char *high = swapped ? other : name, *low = swapped ? name : other;
-    if (list->count > 2 || !wd_name_contains(high, "high_noise") ||
-        !wd_name_contains(low, "low_noise"))
+    if (list->count > 2 || !wd__name_contains(high, "high_noise") ||
+        !wd__name_contains(low, "low_noise"))
         return refuse_several(folder, list, "--transformer (and --transformer_2)", err);
     WD_TRY(wd_path_join(part, folder, high, err));
     return wd_path_join(second, folder, low, err);
@@ -58,7 +58,7 @@ static wd_status pick_one(wd_pipeline *p, wd_component c, const char *folder, co
     char option[64];
     int found = -1, saying = 0;
     for (int i = 0; i < list->count; i++) {
-        if (!wd_name_contains(list->entry[i]->d_name, word)) continue;
+        if (!wd__name_contains(list->entry[i]->d_name, word)) continue;
         found = i;
         saying++;
     }
@@ -164,7 +164,7 @@ static wd_status read_beside(wd_pipeline *p, const char *root, const bool *given
                "%s/%s: is a torch file, which is not read: give the safetensors twin as --%s "
                "(docs/models.md says where it is)",
                root, list.entry[i]->d_name,
-               wd_name_contains(list.entry[i]->d_name, "vae") ? "vae" : "text_encoder");
+               wd__name_contains(list.entry[i]->d_name, "vae") ? "vae" : "text_encoder");
     wd_folder_list_close(&list);
     return WD_OK;
 }
@@ -193,8 +193,8 @@ static wd_status read_original(bool *found, wd_pipeline *p, const char *root, co
 
 /* ---- either ---- */
 
-wd_status wd_layout_find(bool *found, wd_pipeline *p, const bool given[WD_COMPONENT_COUNT],
-                         wd_err *err)
+wd_status wd__layout_find(bool *found, wd_pipeline *p, const bool given[WD_COMPONENT_COUNT],
+                          wd_err *err)
 {
     char path[WD_PATH_MAX], root[WD_PATH_MAX];
     *found = false;

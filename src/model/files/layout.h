@@ -10,7 +10,7 @@
 /* *found: whether pipeline->path is such a folder; then the parts that it has are in
  * pipeline->part, but for those that are `given` from elsewhere. Several files that may be meant
  * are an error that names them, and the option that says which. */
-wd_status wd_layout_find(bool *found, wd_pipeline *pipeline, const bool given[WD_COMPONENT_COUNT],
-                         wd_err *err);
+wd_status wd__layout_find(bool *found, wd_pipeline *pipeline, const bool given[WD_COMPONENT_COUNT],
+                          wd_err *err);
 
 #endif

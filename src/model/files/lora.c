@@ -107,7 +107,7 @@ static wd_status collect(reading *r, const wd_safetensors_entry *e, wd_err *err)
 {
     const wd_lora_module *module;
     wd_lora_part part;
-    WD_TRY(wd_lora_resolve(&module, &part, r->modules, e->name, e->file, err));
+    WD_TRY(wd__lora_resolve(&module, &part, r->modules, e->name, e->file, err));
     parts *p = &r->parts[module->weight];
     const wd_safetensors_entry *before = p->entry[part];
     if (before)
@@ -212,7 +212,7 @@ static wd_status read_product(reading *r, const parts *p, int64_t line, wd_err *
     WD_TRY(check_factor(up, spec->dim[0], rank, NULL, spec->ndim, err));
     double scale = 1, value = 0;
     if (alpha) WD_TRY(read_alpha(&value, alpha, err));
-    WD_TRY(wd_lora_scale(&scale, &r->scales, p->module->name, rank, alpha, value, err));
+    WD_TRY(wd__lora_scale(&scale, &r->scales, p->module->name, rank, alpha, value, err));
     scale *= r->loras->file[r->file].strength;
     add(r, (wd_lora_change){.line = line,
                             .up = &up->tensor,
@@ -239,10 +239,10 @@ static wd_status read_changes(reading *r, wd_err *err)
         if (e[WD_LORA_DIFF]) WD_TRY(add_diff(r, e[WD_LORA_DIFF], i, err));
         if (e[WD_LORA_DIFF_B]) WD_TRY(add_diff(r, e[WD_LORA_DIFF_B], p->bias, err));
     }
-    return wd_lora_scales_check_used(&r->scales, err);
+    return wd__lora_scales_check_used(&r->scales, err);
 }
 
-/* A hash of the factors that tensors do not say, for wd_loras_key; 0: the tensors say all. */
+/* A hash of the factors that tensors do not say, for wd__loras_key; 0: the tensors say all. */
 static uint64_t scales_hash(const reading *r, int64_t first)
 {
     uint64_t hash = 0;
@@ -260,10 +260,10 @@ static wd_status read_file(reading *r, wd_err *err)
 {
     wd_lora_file *f = &r->loras->file[r->file];
     const int64_t first = r->loras->changes;
-    WD_TRY(wd_lora_scales_open(&r->scales, f->set, f->path, err));
+    WD_TRY(wd__lora_scales_open(&r->scales, f->set, f->path, err));
     const wd_status status = read_changes(r, err);
     f->scales_hash = scales_hash(r, first);
-    wd_lora_scales_close(&r->scales);
+    wd__lora_scales_close(&r->scales);
     return status;
 }
 
@@ -290,33 +290,33 @@ static wd_status open_files(wd_loras *l, const wd_tensor_table *table, wd_err *e
     WD_TRY_OUT(
         wd_alloc((void **)&l->change, (size_t)tensors, sizeof *l->change, "changes of LoRAs", err));
     WD_TRY_OUT(wd_alloc(&block, (size_t)table->count, sizeof(parts), "parts of a LoRA", err));
-    WD_TRY_OUT(wd_lora_modules_open(&modules, table, err));
+    WD_TRY_OUT(wd__lora_modules_open(&modules, table, err));
     reading r = {.loras = l, .table = table, .modules = &modules, .parts = block};
     for (r.file = 0; r.file < l->count; r.file++) WD_TRY_OUT(read_file(&r, err));
     qsort(l->change, (size_t)l->changes, sizeof *l->change, by_line);
 out:
-    wd_lora_modules_close(&modules);
+    wd__lora_modules_close(&modules);
     wd_free(block);
     return status;
 }
 
-wd_status wd_loras_open(wd_loras *out, const char *text, const wd_tensor_table *table, wd_err *err)
+wd_status wd__loras_open(wd_loras *out, const char *text, const wd_tensor_table *table, wd_err *err)
 {
     *out = (wd_loras){0};
     wd_status status = parse(out, text, err);
     if (status == WD_OK) status = open_files(out, table, err);
-    if (status != WD_OK) wd_loras_close(out);
+    if (status != WD_OK) wd__loras_close(out);
     return status;
 }
 
-void wd_loras_close(wd_loras *loras)
+void wd__loras_close(wd_loras *loras)
 {
     for (int i = 0; i < loras->count; i++) wd_safetensors_close(loras->file[i].set);
     wd_free(loras->change);
     *loras = (wd_loras){0};
 }
 
-void wd_loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *l, const char *more)
+void wd__loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *l, const char *more)
 {
     char text[2 * WD_LORA_KEY_MAX + 64], scales[32] = "";
     for (int i = 0; i < l->count; i++) {
@@ -328,15 +328,15 @@ void wd_loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *l, const char *more
     }
 }
 
-wd_status wd_lora_key(char out[WD_LORA_KEY_MAX], const char *text, const wd_tensor_table *table,
-                      const char *more, wd_err *err)
+wd_status wd__lora_key(char out[WD_LORA_KEY_MAX], const char *text, const wd_tensor_table *table,
+                       const char *more, wd_err *err)
 {
     void *block;
     WD_TRY(wd_alloc(&block, 1, sizeof(wd_loras), "LoRAs", err));
     wd_loras *l = block;
-    const wd_status status = wd_loras_open(l, text, table, err);
-    if (status == WD_OK) wd_loras_key(out, l, more);
-    wd_loras_close(l);
+    const wd_status status = wd__loras_open(l, text, table, err);
+    if (status == WD_OK) wd__loras_key(out, l, more);
+    wd__loras_close(l);
     wd_free(l);
     return status;
 }
@@ -373,8 +373,8 @@ static wd_status widen(float **out, const wd_tensor *t, int64_t at, int64_t coun
     return WD_OK;
 }
 
-wd_status wd_lora_add(float *rows, wd_lora_room *room, const wd_lora_change *c, int64_t first,
-                      int64_t count, int64_t columns, wd_err *err)
+wd_status wd__lora_add(float *rows, wd_lora_room *room, const wd_lora_change *c, int64_t first,
+                       int64_t count, int64_t columns, wd_err *err)
 {
     void *block = room->sum;
     if (!block) WD_TRY(wd_alloc(&block, COLUMNS, sizeof *room->sum, "factors of a LoRA", err));
@@ -390,7 +390,7 @@ wd_status wd_lora_add(float *rows, wd_lora_room *room, const wd_lora_change *c, 
     return WD_OK;
 }
 
-void wd_lora_room_close(wd_lora_room *room)
+void wd__lora_room_close(wd_lora_room *room)
 {
     wd_free(room->up);
     wd_free(room->down);

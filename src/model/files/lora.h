@@ -41,16 +41,17 @@ typedef struct wd_loras {
 
 /* Opens the files of "FILE[:strength],FILE[:strength],...", for a transformer with this table. A
  * path has no comma in it. Every tensor of every file is used, or named in the error. */
-wd_status wd_loras_open(wd_loras *out, const char *text, const wd_tensor_table *table, wd_err *err);
-void wd_loras_close(wd_loras *loras); /* a zeroed one is fine */
+wd_status wd__loras_open(wd_loras *out, const char *text, const wd_tensor_table *table,
+                         wd_err *err);
+void wd__loras_close(wd_loras *loras); /* a zeroed one is fine */
 
 /* Identifies the files' content and strengths, and `more`, any text of the caller of at most 64
  * characters. */
-void wd_loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *loras, const char *more);
+void wd__loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *loras, const char *more);
 
 /* The same of LoRAs that are not open. */
-wd_status wd_lora_key(char out[WD_LORA_KEY_MAX], const char *text, const wd_tensor_table *table,
-                      const char *more, wd_err *err);
+wd_status wd__lora_key(char out[WD_LORA_KEY_MAX], const char *text, const wd_tensor_table *table,
+                       const char *more, wd_err *err);
 
 /* ---- adding a change to rows of a tensor ---- */
 
@@ -62,8 +63,8 @@ typedef struct wd_lora_room {
 
 /* rows [count, columns] += the change's rows [first, first + count). The order of a sum is fixed,
  * by rank, so the bits are the same on every processor. */
-wd_status wd_lora_add(float *rows, wd_lora_room *room, const wd_lora_change *change, int64_t first,
-                      int64_t count, int64_t columns, wd_err *err);
-void wd_lora_room_close(wd_lora_room *room); /* a zeroed one is fine */
+wd_status wd__lora_add(float *rows, wd_lora_room *room, const wd_lora_change *change, int64_t first,
+                       int64_t count, int64_t columns, wd_err *err);
+void wd__lora_room_close(wd_lora_room *room); /* a zeroed one is fine */
 
 #endif

@@ -124,7 +124,7 @@ static void add_modules(wd_lora_modules *m, const wd_tensor_table *table)
     qsort(m->module, (size_t)m->count, sizeof *m->module, by_name);
 }
 
-wd_status wd_lora_modules_open(wd_lora_modules *out, const wd_tensor_table *table, wd_err *err)
+wd_status wd__lora_modules_open(wd_lora_modules *out, const wd_tensor_table *table, wd_err *err)
 {
     char names[SPELLINGS][WD_TENSOR_NAME_MAX];
     void *block;
@@ -143,7 +143,7 @@ wd_status wd_lora_modules_open(wd_lora_modules *out, const wd_tensor_table *tabl
     return WD_OK;
 }
 
-void wd_lora_modules_close(wd_lora_modules *modules)
+void wd__lora_modules_close(wd_lora_modules *modules)
 {
     wd_free(modules->module);
     *modules = (wd_lora_modules){0};
@@ -189,9 +189,9 @@ static const char *skip_prefixes(const char *key)
     return key;
 }
 
-wd_status wd_lora_resolve(const wd_lora_module **module, wd_lora_part *part,
-                          const wd_lora_modules *modules, const char *key, const char *where,
-                          wd_err *err)
+wd_status wd__lora_resolve(const wd_lora_module **module, wd_lora_part *part,
+                           const wd_lora_modules *modules, const char *key, const char *where,
+                           wd_err *err)
 {
     char name[WD_TENSOR_NAME_MAX], clean[KEY_MAX];
     const char *own = without_marks(clean, key), *suffix = "";

@@ -30,13 +30,13 @@ typedef struct wd_lora_modules {
 } wd_lora_modules;
 
 /* Of a transformer's table. */
-wd_status wd_lora_modules_open(wd_lora_modules *out, const wd_tensor_table *table, wd_err *err);
-void wd_lora_modules_close(wd_lora_modules *modules); /* a zeroed one is fine */
+wd_status wd__lora_modules_open(wd_lora_modules *out, const wd_tensor_table *table, wd_err *err);
+void wd__lora_modules_close(wd_lora_modules *modules); /* a zeroed one is fine */
 
 /* Finds what the tensor `key` of a LoRA file is. A key that is of no text-to-video transformer, or
  * of another kind of adapter, is an error that names `where`, the file, and the key. */
-wd_status wd_lora_resolve(const wd_lora_module **module, wd_lora_part *part,
-                          const wd_lora_modules *modules, const char *key, const char *where,
-                          wd_err *err);
+wd_status wd__lora_resolve(const wd_lora_module **module, wd_lora_part *part,
+                           const wd_lora_modules *modules, const char *key, const char *where,
+                           wd_err *err);
 
 #endif

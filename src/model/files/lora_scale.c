@@ -442,8 +442,8 @@ static wd_status read_beside(wd_lora_scales *l, const wd_safetensors *set, wd_er
                    s->where);
 }
 
-wd_status wd_lora_scales_open(wd_lora_scales *out, const wd_safetensors *set, const char *path,
-                              wd_err *err)
+wd_status wd__lora_scales_open(wd_lora_scales *out, const wd_safetensors *set, const char *path,
+                               wd_err *err)
 {
     wd_status status;
     *out = (wd_lora_scales){.file = path};
@@ -453,11 +453,11 @@ wd_status wd_lora_scales_open(wd_lora_scales *out, const wd_safetensors *set, co
     WD_TRY_OUT(read_beside(out, set, err));
     return WD_OK;
 out:
-    wd_lora_scales_close(out);
+    wd__lora_scales_close(out);
     return status;
 }
 
-void wd_lora_scales_close(wd_lora_scales *l)
+void wd__lora_scales_close(wd_lora_scales *l)
 {
     for (int i = 0; i < WD_LORA_SCALE_SOURCES; i++) close_source(&l->source[i]);
     *l = (wd_lora_scales){0};
@@ -479,8 +479,8 @@ static wd_status factor_of(double *out, wd_lora_scale_source *s, const char *mod
     return WD_OK;
 }
 
-wd_status wd_lora_scale(double *out, wd_lora_scales *l, const char *module, int64_t rank,
-                        const wd_safetensors_entry *alpha, double value, wd_err *err)
+wd_status wd__lora_scale(double *out, wd_lora_scales *l, const char *module, int64_t rank,
+                         const wd_safetensors_entry *alpha, double value, wd_err *err)
 {
     const char *said = NULL;
     char tensor[2 * WD_PATH_MAX];
@@ -508,7 +508,7 @@ wd_status wd_lora_scale(double *out, wd_lora_scales *l, const char *module, int6
     return WD_OK;
 }
 
-wd_status wd_lora_scales_check_used(const wd_lora_scales *l, wd_err *err)
+wd_status wd__lora_scales_check_used(const wd_lora_scales *l, wd_err *err)
 {
     for (int i = 0; i < l->count; i++) {
         const wd_lora_scale_source *s = &l->source[i];

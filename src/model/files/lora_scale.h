@@ -38,18 +38,18 @@ typedef struct wd_lora_scales {
 /* Reads what `set`, the open file `path` of a LoRA, and files beside it say. What would change the
  * result otherwise than by this factor (DoRA, a bias, PiSSA, ...) is an error, and so is a setting
  * that is not known. `path` must outlive *out. */
-wd_status wd_lora_scales_open(wd_lora_scales *out, const wd_safetensors *set, const char *path,
-                              wd_err *err);
-void wd_lora_scales_close(wd_lora_scales *scales); /* a zeroed one is fine */
+wd_status wd__lora_scales_open(wd_lora_scales *out, const wd_safetensors *set, const char *path,
+                               wd_err *err);
+void wd__lora_scales_close(wd_lora_scales *scales); /* a zeroed one is fine */
 
 /* The factor of one product. `module`: its name as the file has it, without a prefix; `rank`: of
  * its tensors; `alpha`: its own alpha tensor, which has the value `value`, or NULL. Two places that
  * say different factors, and a rank that is not the tensors', are errors, but for kohya's. */
-wd_status wd_lora_scale(double *out, wd_lora_scales *scales, const char *module, int64_t rank,
-                        const wd_safetensors_entry *alpha, double value, wd_err *err);
+wd_status wd__lora_scale(double *out, wd_lora_scales *scales, const char *module, int64_t rank,
+                         const wd_safetensors_entry *alpha, double value, wd_err *err);
 
 /* To be called when all products have their factors: an alpha for modules that the file does not
  * have is an error, since it was meant for some that are called otherwise here. */
-wd_status wd_lora_scales_check_used(const wd_lora_scales *scales, wd_err *err);
+wd_status wd__lora_scales_check_used(const wd_lora_scales *scales, wd_err *err);
 
 #endif

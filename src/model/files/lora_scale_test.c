@@ -92,12 +92,12 @@ static void check_factors(const char *path, double first, double second)
 {
     wd_err err;
     wd_loras loras;
-    wd_test_ok(wd_loras_open(&loras, path, &table, &err), &err);
+    wd_test_ok(wd__loras_open(&loras, path, &table, &err), &err);
     assert_int_equal(loras.changes, 2);
     const double found[] = {(double)loras.change[0].scale, (double)loras.change[1].scale};
     if (found[0] != first || found[1] != second)
         fail_msg("factors %g and %g, expected %g and %g", found[0], found[1], first, second);
-    wd_loras_close(&loras);
+    wd__loras_close(&loras);
 }
 
 /* Factors are exact here: quotients of small powers of two. */
@@ -152,7 +152,7 @@ static void refuse(const char *path, wd_status status, const char *named)
 {
     wd_err err;
     wd_loras loras;
-    wd_test_refused(wd_loras_open(&loras, path, &table, &err), &err, status, named);
+    wd_test_refused(wd__loras_open(&loras, path, &table, &err), &err, status, named);
 }
 
 static void settings_that_are_refused(void **state)
@@ -271,7 +271,7 @@ static void keys_have_the_factors(void **state)
         const char *const metadata[] = {"lora_alpha", alphas[i == 2], NULL};
         write_lora(path, "transformer.", ".lora_A.weight", ".lora_B.weight", NAN,
                    i ? metadata : NULL);
-        wd_test_ok(wd_lora_key(key[i], path, &table, "", &err), &err);
+        wd_test_ok(wd__lora_key(key[i], path, &table, "", &err), &err);
     }
     assert_string_not_equal(key[1], key[2]);
     assert_string_not_equal(key[0], key[2]);

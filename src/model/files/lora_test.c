@@ -35,7 +35,7 @@ static void every_module_has_its_names(void **state)
     for (int k = 0; k < 3; k++) {
         const wd_pipeline p = wd_test_preset(presets[k]);
         wd_test_ok(wd_dit_table_open(&table, &p.dit, &err), &err);
-        wd_test_ok(wd_lora_modules_open(&modules, &table, &err), &err);
+        wd_test_ok(wd__lora_modules_open(&modules, &table, &err), &err);
         for (int64_t i = 1; i < modules.count; i++)
             assert_string_not_equal(modules.module[i].name, modules.module[i - 1].name);
         for (int64_t i = 0; i < table.count; i++) {
@@ -49,14 +49,14 @@ static void every_module_has_its_names(void **state)
                 const wd_lora_module *found;
                 wd_lora_part part;
                 wd_test_lora_name(key, module, 'd', (wd_test_lora_style)s);
-                wd_test_ok(wd_lora_resolve(&found, &part, &modules, key, "x", &err), &err);
+                wd_test_ok(wd__lora_resolve(&found, &part, &modules, key, "x", &err), &err);
                 assert_int_equal(part, WD_LORA_DIFF);
                 assert_int_equal(found->weight, i);
                 if (found->bias >= 0)
                     assert_memory_equal(table.spec[found->bias].name, module, strlen(module));
             }
         }
-        wd_lora_modules_close(&modules);
+        wd__lora_modules_close(&modules);
         wd_dit_table_close(&table);
     }
 }
@@ -87,15 +87,15 @@ static void names_of_other_trainers(void **state)
     const wd_lora_module *found;
     wd_lora_part part;
     wd_test_ok(wd_dit_table_open(&table, &teacher.dit, &err), &err);
-    wd_test_ok(wd_lora_modules_open(&modules, &table, &err), &err);
+    wd_test_ok(wd__lora_modules_open(&modules, &table, &err), &err);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        wd_test_ok(wd_lora_resolve(&found, &part, &modules, cases[i].key, "x", &err), &err);
+        wd_test_ok(wd__lora_resolve(&found, &part, &modules, cases[i].key, "x", &err), &err);
         assert_string_equal(table.spec[found->weight].name, cases[i].tensor);
         assert_int_equal(part, cases[i].part);
     }
-    wd_test_refused(wd_lora_resolve(&found, &part, &modules, "blocks.0.ffn.diff_m", "x", &err),
+    wd_test_refused(wd__lora_resolve(&found, &part, &modules, "blocks.0.ffn.diff_m", "x", &err),
                     &err, WD_MISMATCH, "no module \"blocks.0.ffn\"");
-    wd_lora_modules_close(&modules);
+    wd__lora_modules_close(&modules);
     wd_dit_table_close(&table);
 }
 

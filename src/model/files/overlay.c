@@ -97,12 +97,12 @@ static wd_status list_tensors(job *j, const wd_tensor_table *table, const wd_ove
 
 static void close_job(job *j)
 {
-    wd_lora_room_close(&j->room);
+    wd__lora_room_close(&j->room);
     wd_free(j->rows);
     wd_free(j->bytes);
     wd_free(j->scales);
     wd_free(j->tensor);
-    if (j->loras) wd_loras_close(j->loras);
+    if (j->loras) wd__loras_close(j->loras);
     wd_free(j->loras);
 }
 
@@ -112,7 +112,7 @@ static wd_status open_loras(job *j, const char *text, const wd_tensor_table *tab
     if (!text) return WD_OK;
     WD_TRY(wd_alloc(&block, 1, sizeof *j->loras, "LoRAs", err));
     j->loras = block;
-    return wd_loras_open(j->loras, text, table, err);
+    return wd__loras_open(j->loras, text, table, err);
 }
 
 /* The file's name follows from everything that is in it. */
@@ -128,7 +128,7 @@ static wd_status open_job(job *j, const wd_safetensors *set, const char *loras,
     wd_safetensors_key(j->key, set, quantised);
     snprintf(more, sizeof more, "%s %s", j->key,
              o->dtype == WD_DTYPE_COUNT ? "" : wd_dtype_option_name(o->dtype));
-    if (j->loras) wd_loras_key(j->key, j->loras, more);
+    if (j->loras) wd__loras_key(j->key, j->loras, more);
     snprintf(name, sizeof name, "%s%s.safetensors", quantises ? quantised_prefix : merged_prefix,
              j->key);
     return o->folder ? wd_path_join(j->path, o->folder, name, err) : WD_OK;
@@ -196,8 +196,8 @@ static wd_status put_tensor(job *j, wd_safetensors_writer *writer, const made *m
         widening w = {j->rows, t, first, columns};
         wd_parallel_for(count, columns < GRAIN_VALUES ? GRAIN_VALUES / columns : 1, widen_rows, &w);
         for (int64_t i = 0; i < m->count; i++)
-            WD_TRY(wd_lora_add(j->rows, &j->room, &j->loras->change[m->first + i], first, count,
-                               columns, err));
+            WD_TRY(wd__lora_add(j->rows, &j->room, &j->loras->change[m->first + i], first, count,
+                                columns, err));
         WD_TRY(put_rows(j, writer, m, first, count * columns, err));
     }
     wd_safetensors_dont_need(m->from);

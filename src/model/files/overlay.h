@@ -23,8 +23,8 @@ typedef struct wd_overlay {
 } wd_overlay;
 
 /* Overlays the set, whose tensors have diffusers' names, with the file that these LoRAs
- * (wd_loras_open; NULL: none) and this overlay make of it. Where that has not been written yet, the
- * changed tensors have no data, which suffices to plan. */
+ * (wd__loras_open; NULL: none) and this overlay make of it. Where that has not been written yet,
+ * the changed tensors have no data, which suffices to plan. */
 wd_status wd_overlay_apply(wd_safetensors *set, const char *loras, const wd_tensor_table *table,
                            const wd_overlay *overlay, wd_err *err);
 

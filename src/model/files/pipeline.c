@@ -109,8 +109,8 @@ static wd_status read_index(wd_pipeline *p, const char *where, wd_err *err)
         WD_TRY_OUT(read_listed(p, (wd_component)c, index, where, err));
     WD_TRY_OUT(wd_json_float(&p->boundary_ratio, r, "boundary_ratio", WD_JSON_OPTIONAL, err));
     WD_TRY_OUT(wd_json_bool(&p->expand_timesteps, r, "expand_timesteps", WD_JSON_OPTIONAL, err));
-    WD_TRY_OUT(wd_pipeline_sampling_read(p, r, err));
-    WD_TRY_OUT(wd_pipeline_size_read(&p->default_height, &p->default_width, r, err));
+    WD_TRY_OUT(wd__pipeline_sampling_read(p, r, err));
+    WD_TRY_OUT(wd__pipeline_size_read(&p->default_height, &p->default_width, r, err));
     if (p->boundary_ratio < 0 || p->boundary_ratio > 1) {
         status = wd_fail(err, WD_BAD_FORMAT, "%s: \"boundary_ratio\" is %g, expected 0 to 1", where,
                          p->boundary_ratio);
@@ -163,8 +163,8 @@ static wd_status refuse_second(const wd_dit_config *first, const wd_dit_config *
     return status;
 }
 
-wd_status wd_pipeline_take_dit(wd_pipeline *p, wd_component c, const wd_dit_config *config,
-                               const char *where, wd_err *err)
+wd_status wd__pipeline_take_dit(wd_pipeline *p, wd_component c, const wd_dit_config *config,
+                                const char *where, wd_err *err)
 {
     const bool second = c == WD_COMPONENT_TRANSFORMER_2;
     const wd_component other = second ? WD_COMPONENT_TRANSFORMER : WD_COMPONENT_TRANSFORMER_2;
@@ -184,9 +184,9 @@ static wd_status read_transformer(wd_pipeline *p, wd_component c, const json_t *
 {
     wd_dit_config config;
     WD_TRY(wd_dit_config_read(&config, json, where, err));
-    WD_TRY(wd_pipeline_take_dit(p, c, &config, where, err));
-    return wd_pipeline_size_read(&p->default_height, &p->default_width,
-                                 (wd_json_reader){json, where}, err);
+    WD_TRY(wd__pipeline_take_dit(p, c, &config, where, err));
+    return wd__pipeline_size_read(&p->default_height, &p->default_width,
+                                  (wd_json_reader){json, where}, err);
 }
 
 static wd_status read_tokenizer(wd_pipeline *p, const json_t *json, const char *where, wd_err *err)
@@ -201,7 +201,8 @@ static wd_status read_tokenizer(wd_pipeline *p, const json_t *json, const char *
     return WD_OK;
 }
 
-wd_status wd_pipeline_read_component(wd_pipeline *p, wd_component c, const char *where, wd_err *err)
+wd_status wd__pipeline_read_component(wd_pipeline *p, wd_component c, const char *where,
+                                      wd_err *err)
 {
     json_t *json = NULL;
     wd_status status;
@@ -245,7 +246,7 @@ static wd_status check_widths(const wd_pipeline *p, wd_err *err)
     return WD_OK;
 }
 
-wd_component wd_pipeline_component_of(const char *class_name, const char *model_type)
+wd_component wd__pipeline_component_of(const char *class_name, const char *model_type)
 {
     if (model_type && !strcmp(model_type, "umt5")) return WD_COMPONENT_TEXT_ENCODER;
     for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
@@ -268,20 +269,20 @@ static wd_status open_bare(wd_pipeline *p, wd_err *err)
     for (int i = 0; i < 2; i++) { /* the name of the configuration file tells the component */
         WD_TRY(wd_pipeline_config_path(path, p, own_name[i], err));
         p->has[own_name[i]] = wd_path_exists(path);
-        if (p->has[own_name[i]]) return wd_pipeline_read_component(p, own_name[i], path, err);
+        if (p->has[own_name[i]]) return wd__pipeline_read_component(p, own_name[i], path, err);
     }
     WD_TRY(wd_path_join(path, p->path, "config.json", err));
     if (wd_path_exists(path)) {
         WD_TRY(wd_json_load(&json, path, err));
         const char *name = json_string_value(json_object_get(json, "_class_name"));
         wd_component c =
-            wd_pipeline_component_of(name, json_string_value(json_object_get(json, "model_type")));
+            wd__pipeline_component_of(name, json_string_value(json_object_get(json, "model_type")));
         if (name && !strcmp(name, "WanModel"))
             hint = "this is the original layout; use the repository whose name ends in -Diffusers";
         json_decref(json);
         if (c != WD_COMPONENT_COUNT) {
             p->has[c] = true;
-            return wd_pipeline_read_component(p, c, path, err);
+            return wd__pipeline_read_component(p, c, path, err);
         }
     }
     return wd_fail(err, WD_NOT_FOUND,
@@ -290,7 +291,7 @@ static wd_status open_bare(wd_pipeline *p, wd_err *err)
                    p->path, hint);
 }
 
-wd_status wd_pipeline_read_folder(wd_pipeline *p, wd_err *err)
+wd_status wd__pipeline_read_folder(wd_pipeline *p, wd_err *err)
 {
     char path[WD_PATH_MAX];
     bool any = false;
@@ -302,19 +303,19 @@ wd_status wd_pipeline_read_folder(wd_pipeline *p, wd_err *err)
         p->has[c] = (p->listed[c] || !index) && wd_path_exists(path);
         if (!p->has[c]) continue;
         any = true;
-        WD_TRY(wd_pipeline_read_component(p, (wd_component)c, path, err));
+        WD_TRY(wd__pipeline_read_component(p, (wd_component)c, path, err));
     }
     return any || index ? WD_OK : open_bare(p, err);
 }
 
-wd_status wd_pipeline_complete(wd_pipeline *p, wd_err *err)
+wd_status wd__pipeline_complete(wd_pipeline *p, wd_err *err)
 {
     WD_TRY(check_widths(p, err));
-    WD_TRY(wd_pipeline_card_read(p, err));
+    WD_TRY(wd__pipeline_card_read(p, err));
     if (!p->default_height) p->default_height = p->default_width = WD_PIPELINE_DEFAULT_PIXELS;
     if (!p->default_steps) p->default_steps = WD_PIPELINE_DEFAULT_STEPS;
     if (p->trained_text_tokens) p->text_tokens = p->trained_text_tokens;
-    wd_preset_advise(p);
+    wd__preset_advise(p);
     return WD_OK;
 }
 

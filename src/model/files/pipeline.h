@@ -27,8 +27,8 @@ enum { WD_PIPELINE_DEFAULT_PIXELS = 512, WD_PIPELINE_DEFAULT_STEPS = 20 };
 /* Components that lie elsewhere than in a pipeline's folder. Borrowed texts; NULL: none. */
 typedef struct wd_pipeline_parts {
     const char *part[WD_COMPONENT_COUNT]; /* files or folders; of a scheduler always NULL */
-    const char *preset;                   /* says what no file does: see wd_preset_complete */
-    const char *lora[2];                  /* LoRAs of each expert: see wd_loras_open */
+    const char *preset;                   /* says what no file does: see wd__preset_complete */
+    const char *lora[2];                  /* LoRAs of each expert: see wd__loras_open */
     bool ignores_unknown; /* tensors that no Wan model has are left out: see wd_extra_check */
 } wd_pipeline_parts;
 

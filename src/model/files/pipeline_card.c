@@ -26,7 +26,7 @@ static bool usable(int64_t pixels)
     return pixels >= PIXELS_MIN && pixels <= PIXELS_MAX && pixels % PIXELS_MIN == 0;
 }
 
-wd_status wd_pipeline_size_read(int64_t *height, int64_t *width, wd_json_reader r, wd_err *err)
+wd_status wd__pipeline_size_read(int64_t *height, int64_t *width, wd_json_reader r, wd_err *err)
 {
     static const char *const keys[] = {"sample_size", "image_size"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !*height; i++) {
@@ -59,7 +59,7 @@ json_t *wd_pipeline_sampling_json(int64_t height, int64_t width, int64_t steps, 
                      "max_sequence_length", (json_int_t)text_tokens);
 }
 
-wd_status wd_pipeline_sampling_read(wd_pipeline *p, wd_json_reader r, wd_err *err)
+wd_status wd__pipeline_sampling_read(wd_pipeline *p, wd_json_reader r, wd_err *err)
 {
     char where[WD_PATH_MAX + 32];
     int64_t height = 0, width = 0;
@@ -164,7 +164,7 @@ static void read_sentences(wd_pipeline *pipeline, const char *card)
     }
 }
 
-wd_status wd_pipeline_card_read(wd_pipeline *pipeline, wd_err *err)
+wd_status wd__pipeline_card_read(wd_pipeline *pipeline, wd_err *err)
 {
     char path[WD_PATH_MAX], *card;
     size_t bytes;

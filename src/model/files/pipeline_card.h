@@ -15,7 +15,7 @@
 
 /* Reads the size from a configuration. The size stays as it is if the configuration has none, or if
  * a size was found before. */
-wd_status wd_pipeline_size_read(int64_t *height, int64_t *width, wd_json_reader r, wd_err *err);
+wd_status wd__pipeline_size_read(int64_t *height, int64_t *width, wd_json_reader r, wd_err *err);
 
 /* Makes the entry of a student; NULL: no memory. The caller calls json_decref. */
 json_t *wd_pipeline_sampling_json(int64_t height, int64_t width, int64_t steps,
@@ -25,11 +25,11 @@ extern const char wd_pipeline_sampling_key[];
 
 /* Reads the entry of a model_index.json into default_height, default_width, default_steps and
  * trained_text_tokens. What it lacks stays as it is. */
-wd_status wd_pipeline_sampling_read(wd_pipeline *pipeline, wd_json_reader r, wd_err *err);
+wd_status wd__pipeline_sampling_read(wd_pipeline *pipeline, wd_json_reader r, wd_err *err);
 
 /* Reads default_steps, the default size and trained_text_tokens from the model card (README.md), as
  * far as they were not found before. Only sentences count: headings, code and the front matter may
  * have names and paths in them. They stay as they are if the card has none. */
-wd_status wd_pipeline_card_read(wd_pipeline *pipeline, wd_err *err);
+wd_status wd__pipeline_card_read(wd_pipeline *pipeline, wd_err *err);
 
 #endif

@@ -7,23 +7,23 @@
 
 enum { WD_PIPELINE_TEXT_TOKENS_MAX = 512 };
 
-/* Reads all that the folder p->path has; what does not fit together is wd_pipeline_complete's. */
-wd_status wd_pipeline_read_folder(wd_pipeline *p, wd_err *err);
+/* Reads all that the folder p->path has; what does not fit together is wd__pipeline_complete's. */
+wd_status wd__pipeline_read_folder(wd_pipeline *p, wd_err *err);
 
 /* Reads a component's configuration file `where` into *p. */
-wd_status wd_pipeline_read_component(wd_pipeline *p, wd_component c, const char *where,
-                                     wd_err *err);
+wd_status wd__pipeline_read_component(wd_pipeline *p, wd_component c, const char *where,
+                                      wd_err *err);
 
 /* Takes the configuration of one expert, which must be that of the other one if that is there. */
-wd_status wd_pipeline_take_dit(wd_pipeline *p, wd_component c, const wd_dit_config *config,
-                               const char *where, wd_err *err);
+wd_status wd__pipeline_take_dit(wd_pipeline *p, wd_component c, const wd_dit_config *config,
+                                const char *where, wd_err *err);
 
 /* Which component a configuration of that "_class_name" or "model_type" is of; WD_COMPONENT_COUNT:
  * none. Both experts are transformers. */
-wd_component wd_pipeline_component_of(const char *class_name, const char *model_type);
+wd_component wd__pipeline_component_of(const char *class_name, const char *model_type);
 
 /* Checks that the components fit together, and sets what follows from all of them: the size of
  * pictures, guidance and negative prompt. */
-wd_status wd_pipeline_complete(wd_pipeline *p, wd_err *err);
+wd_status wd__pipeline_complete(wd_pipeline *p, wd_err *err);
 
 #endif

@@ -41,7 +41,7 @@ static wd_status read_transformer_set(wd_pipeline *p, wd_component c, const wd_s
                        "%s: its width of %lld is not a multiple of 128, so its number of heads "
                        "cannot be told; put a config.json of diffusers beside it",
                        p->part[c], (long long)wd_dit_width(&file.config));
-    return wd_pipeline_take_dit(p, c, &file.config, p->part[c], err);
+    return wd__pipeline_take_dit(p, c, &file.config, p->part[c], err);
 }
 
 /* The configuration follows from the tensors. */
@@ -72,8 +72,8 @@ static wd_status has_config(bool *out, char path[WD_PATH_MAX], const wd_pipeline
     if (!*out) return WD_OK;
     WD_TRY(wd_json_load(&json, path, err));
     const wd_component found =
-        wd_pipeline_component_of(json_string_value(json_object_get(json, "_class_name")),
-                                 json_string_value(json_object_get(json, "model_type")));
+        wd__pipeline_component_of(json_string_value(json_object_get(json, "_class_name")),
+                                  json_string_value(json_object_get(json, "model_type")));
     *out = found == c || (found == WD_COMPONENT_TRANSFORMER && c == WD_COMPONENT_TRANSFORMER_2);
     json_decref(json);
     return WD_OK;
@@ -86,7 +86,7 @@ static wd_status read_tokenizer_part(wd_pipeline *p, wd_err *err)
     const bool folder = wd_path_is_folder(p->part[c]);
     if (folder) {
         WD_TRY(wd_path_join(path, p->part[c], "tokenizer_config.json", err));
-        if (wd_path_exists(path)) WD_TRY(wd_pipeline_read_component(p, c, path, err));
+        if (wd_path_exists(path)) WD_TRY(wd__pipeline_read_component(p, c, path, err));
     }
     take_part(p, c, !folder);
     return WD_OK;
@@ -106,11 +106,11 @@ static wd_status read_part(wd_pipeline *p, wd_component c, wd_err *err)
     }
     if (c == WD_COMPONENT_TOKENIZER) return read_tokenizer_part(p, err);
     if (c < WD_COMPONENT_TEXT_ENCODER)
-        wd_component_file_warn_of_expert(p->part[c], c, !*p->part[second] && !p->has[second]);
+        wd__component_file_warn_of_expert(p->part[c], c, !*p->part[second] && !p->has[second]);
     if (!wd_path_is_folder(p->part[c])) return read_set(p, c, err);
     WD_TRY(has_config(&configured, path, p, c, err));
     if (!configured) return read_set(p, c, err);
-    WD_TRY(wd_pipeline_read_component(p, c, path, err));
+    WD_TRY(wd__pipeline_read_component(p, c, path, err));
     take_part(p, c, false);
     return WD_OK;
 }
@@ -142,7 +142,7 @@ static wd_status complete(wd_pipeline *p, const char *preset, wd_err *err)
                        "%s and --teacher_preset both say what the scheduler is; give one of them",
                        p->path);
     if (!lacks || (!p->has[first] && !p->has[second])) return WD_OK;
-    WD_TRY(wd_preset_complete(&taken, p, preset, err));
+    WD_TRY(wd__preset_complete(&taken, p, preset, err));
     if (taken)
         wd_log(WD_LOG_INFO, "%s: scheduler%s as %s has them%s", p->path,
                p->has[second] ? " and boundary between the experts" : "", taken,
@@ -173,8 +173,8 @@ static wd_status open_all(wd_pipeline *p, const char *name, const wd_pipeline_pa
     for (int c = 0; c < WD_COMPONENT_COUNT; c++) given[c] = parts->part[c] != NULL;
     if (name) {
         WD_TRY(wd_hub_find(p->path, name, err));
-        WD_TRY(wd_layout_find(&found, p, given, err));
-        if (!found) WD_TRY(wd_pipeline_read_folder(p, err));
+        WD_TRY(wd__layout_find(&found, p, given, err));
+        if (!found) WD_TRY(wd__pipeline_read_folder(p, err));
     }
     for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
         if (given[c]) WD_TRY(wd_path_join(p->part[c], "", parts->part[c], err));
@@ -188,7 +188,7 @@ static wd_status open_all(wd_pipeline *p, const char *name, const wd_pipeline_pa
     WD_TRY(find_tokenizer(p, err));
     if (any || parts->preset) WD_TRY(complete(p, parts->preset, err));
     WD_TRY(take_loras(p, parts, err));
-    return wd_pipeline_complete(p, err);
+    return wd__pipeline_complete(p, err);
 }
 
 wd_status wd_pipeline_open_parts(wd_pipeline *out, const char *name, const wd_pipeline_parts *parts,

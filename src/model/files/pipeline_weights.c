@@ -173,7 +173,7 @@ wd_status wd_pipeline_weights_key(char out[WD_LORA_KEY_MAX], const wd_pipeline *
              quantises ? wd_dtype_option_name(p->overlay.quantised) : "");
     wd_safetensors_key(base, set, text);
     if (loras)
-        status = wd_lora_key(out, loras, &table, base, err);
+        status = wd__lora_key(out, loras, &table, base, err);
     else
         memcpy(out, base, sizeof base);
 out:

@@ -101,7 +101,7 @@ static wd_status read_configs(wd_pipeline *out, const preset *p, wd_err *err)
     return status;
 }
 
-wd_status wd_preset_vae(wd_vae_config *out, int64_t channels, wd_err *err)
+wd_status wd__preset_vae(wd_vae_config *out, int64_t channels, wd_err *err)
 {
     json_t *json;
     if (channels != 16 && channels != 48)
@@ -125,7 +125,7 @@ static bool has_sizes(const wd_pipeline *p, const preset *wanted)
            p->dit.in_channels == dit.in_channels && p->dit.text_dim == dit.text_dim;
 }
 
-void wd_preset_advise(wd_pipeline *p)
+void wd__preset_advise(wd_pipeline *p)
 {
     const double boundary = p->has[WD_COMPONENT_TRANSFORMER_2] ? p->boundary_ratio : 0;
     p->guidance_scale[0] = p->guidance_scale[1] = 5;
@@ -183,7 +183,7 @@ static void take_scheduler(wd_pipeline *p, const wd_pipeline *published)
              wd_scheduler_class_name(p->scheduler.kind));
 }
 
-wd_status wd_preset_complete(const char **taken, wd_pipeline *p, const char *name, wd_err *err)
+wd_status wd__preset_complete(const char **taken, wd_pipeline *p, const char *name, wd_err *err)
 {
     const preset *wanted = NULL;
     wd_pipeline *published;
@@ -221,6 +221,6 @@ wd_status wd_preset_pipeline(wd_pipeline *out, const char *name, wd_err *err)
     for (wd_component c = 0; c < WD_COMPONENT_COUNT; c++) out->has[c] = true;
     out->has[WD_COMPONENT_TRANSFORMER_2] = p->boundary_ratio > 0;
     WD_TRY(read_configs(out, p, err));
-    wd_preset_advise(out);
+    wd__preset_advise(out);
     return WD_OK;
 }

@@ -16,17 +16,17 @@ const char *wd_preset_hub_id(const char *name);
 wd_status wd_preset_pipeline(wd_pipeline *out, const char *name, wd_err *err);
 
 /* The configuration of the published VAE that has so many latent channels, 16 or 48. */
-wd_status wd_preset_vae(wd_vae_config *out, int64_t channels, wd_err *err);
+wd_status wd__preset_vae(wd_vae_config *out, int64_t channels, wd_err *err);
 
 /* Gives a pipeline what none of its files says, of scheduler, boundary between the experts, and
  * whether time steps are expanded. They are those of the preset `name`; NULL: of the one that has
  * the pipeline's sizes and number of experts. *taken: its name; NULL: none fits, and nothing is
  * set. A preset of another number of experts is refused. */
-wd_status wd_preset_complete(const char **taken, wd_pipeline *pipeline, const char *name,
-                             wd_err *err);
+wd_status wd__preset_complete(const char **taken, wd_pipeline *pipeline, const char *name,
+                              wd_err *err);
 
 /* Sets guidance_scale and negative_prompt of an open pipeline to those of the published model that
  * has its sizes; guidance 5 and no negative prompt where there is none. */
-void wd_preset_advise(wd_pipeline *pipeline);
+void wd__preset_advise(wd_pipeline *pipeline);
 
 #endif

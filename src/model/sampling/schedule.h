@@ -43,12 +43,12 @@ double wd_flow_shift(double u, double shift);
  * device. */
 typedef struct wd_solver wd_solver;
 
-wd_status wd_solver_open(wd_solver **out, const wd_schedule *schedule, int64_t count,
-                         wd_dtype model_dtype, wd_queue *queue, wd_err *err);
-void wd_solver_close(wd_solver *solver);
+wd_status wd__solver_open(wd_solver **out, const wd_schedule *schedule, int64_t count,
+                          wd_dtype model_dtype, wd_queue *queue, wd_err *err);
+void wd__solver_close(wd_solver *solver);
 
 /* Takes one step, in place: latents [count] F32 and velocity [count] F32 (with values of
  * model_dtype), both on the device. Calls are steps 0, 1, ... in order. */
-void wd_solver_step(wd_solver *solver, float *latents, const float *velocity);
+void wd__solver_step(wd_solver *solver, float *latents, const float *velocity);
 
 #endif

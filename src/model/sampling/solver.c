@@ -29,8 +29,8 @@ struct wd_solver {
     float *before;              /* [count] latents before the latest predictor step */
 };
 
-wd_status wd_solver_open(wd_solver **out, const wd_schedule *schedule, int64_t count,
-                         wd_dtype model_dtype, wd_queue *queue, wd_err *err)
+wd_status wd__solver_open(wd_solver **out, const wd_schedule *schedule, int64_t count,
+                          wd_dtype model_dtype, wd_queue *queue, wd_err *err)
 {
     wd_solver *s;
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "solver", err));
@@ -51,7 +51,7 @@ wd_status wd_solver_open(wd_solver **out, const wd_schedule *schedule, int64_t c
     return WD_OK;
 }
 
-void wd_solver_close(wd_solver *solver)
+void wd__solver_close(wd_solver *solver)
 {
     if (!solver) return;
     wd_queue_wait(solver->queue);
@@ -225,7 +225,7 @@ static void step_unipc(wd_solver *s, float *latents, const float *velocity)
     apply(s, latents, &u, m, s->order);
 }
 
-void wd_solver_step(wd_solver *solver, float *latents, const float *velocity)
+void wd__solver_step(wd_solver *solver, float *latents, const float *velocity)
 {
     const wd_schedule *schedule = solver->schedule;
     WD_REQUIRE(solver->step < schedule->steps, "a schedule of %lld steps has ended",

@@ -14,8 +14,8 @@ enum { EXTENT_MAX = 1 << 20, CHANNELS_MAX = 1 << 14, UMT5_LAYERS_MAX = 1 << 10, 
 
 /* ---- functions of all readers (model/tables/config_read.h) ---- */
 
-wd_status wd_config_check_class(wd_json_reader r, const char *key, const char *expected,
-                                wd_json_need need, wd_err *err)
+wd_status wd__config_check_class(wd_json_reader r, const char *key, const char *expected,
+                                 wd_json_need need, wd_err *err)
 {
     const char *found = expected;
     WD_TRY(wd_json_text(&found, r, key, need, err));
@@ -50,7 +50,7 @@ const char *wd_config_class_hint(const char *class_name)
     return "";
 }
 
-wd_status wd_config_refuse_quantised(wd_json_reader r, wd_err *err)
+wd_status wd__config_refuse_quantised(wd_json_reader r, wd_err *err)
 {
     static const char key[] = "quantization_config";
     const json_t *value = json_object_get(r.object, key);
@@ -64,7 +64,8 @@ wd_status wd_config_refuse_quantised(wd_json_reader r, wd_err *err)
         r.where, key, WD_TERMINAL_SAFE(method ? method : "unknown", 60));
 }
 
-wd_status wd_config_refuse_set(wd_json_reader r, const char *const *keys, size_t count, wd_err *err)
+wd_status wd__config_refuse_set(wd_json_reader r, const char *const *keys, size_t count,
+                                wd_err *err)
 {
     for (size_t i = 0; i < count; i++) {
         const json_t *value = json_object_get(r.object, keys[i]);
@@ -99,8 +100,9 @@ wd_status wd_dit_config_read(wd_dit_config *out, const json_t *json, const char 
                        .eps = 1e-6};
     const wd_json_reader r = {json, where};
     int64_t patch_count = 3;
-    WD_TRY(wd_config_check_class(r, "_class_name", "WanTransformer3DModel", WD_JSON_OPTIONAL, err));
-    WD_TRY(wd_config_refuse_quantised(r, err));
+    WD_TRY(
+        wd__config_check_class(r, "_class_name", "WanTransformer3DModel", WD_JSON_OPTIONAL, err));
+    WD_TRY(wd__config_refuse_quantised(r, err));
     const struct {
         const char *key;
         int64_t *out, max;
@@ -190,10 +192,10 @@ wd_status wd_umt5_config_read(wd_umt5_config *out, const json_t *json, const cha
                         .eps = 1e-6,
                         .file_dtype = WD_F32};
     const wd_json_reader r = {json, where};
-    WD_TRY(wd_config_check_class(r, "model_type", "umt5", WD_JSON_REQUIRED, err));
-    WD_TRY(wd_config_refuse_quantised(r, err));
-    WD_TRY(wd_config_check_class(r, "feed_forward_proj", "gated-gelu", WD_JSON_OPTIONAL, err));
-    WD_TRY(wd_config_check_class(r, "dense_act_fn", "gelu_new", WD_JSON_OPTIONAL, err));
+    WD_TRY(wd__config_check_class(r, "model_type", "umt5", WD_JSON_REQUIRED, err));
+    WD_TRY(wd__config_refuse_quantised(r, err));
+    WD_TRY(wd__config_check_class(r, "feed_forward_proj", "gated-gelu", WD_JSON_OPTIONAL, err));
+    WD_TRY(wd__config_check_class(r, "dense_act_fn", "gelu_new", WD_JSON_OPTIONAL, err));
     const struct {
         const char *key;
         int64_t *out, max;

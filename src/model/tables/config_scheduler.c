@@ -84,7 +84,7 @@ static wd_status read_unipc(wd_scheduler_config *c, wd_json_reader r, wd_err *er
         "use_beta_sigmas", "shift_terminal", "use_dynamic_shifting", "rescale_betas_zero_snr"};
     const char *prediction = "epsilon";
     bool flow_sigmas = false, sigma_min = false;
-    WD_TRY(wd_config_refuse_set(r, unsupported, COUNT(unsupported), err));
+    WD_TRY(wd__config_refuse_set(r, unsupported, COUNT(unsupported), err));
     WD_TRY(wd_json_text(&prediction, r, "prediction_type", WD_JSON_OPTIONAL, err));
     WD_TRY(wd_json_bool(&flow_sigmas, r, "use_flow_sigmas", WD_JSON_OPTIONAL, err));
     if (strcmp(prediction, "flow_prediction") || !flow_sigmas)
@@ -107,7 +107,7 @@ static wd_status read_euler(wd_scheduler_config *c, wd_json_reader r, wd_err *er
     static const char *const unsupported[] = {
         "use_dynamic_shifting", "invert_sigmas",          "shift_terminal",     "use_karras_sigmas",
         "use_beta_sigmas",      "use_exponential_sigmas", "stochastic_sampling"};
-    WD_TRY(wd_config_refuse_set(r, unsupported, COUNT(unsupported), err));
+    WD_TRY(wd__config_refuse_set(r, unsupported, COUNT(unsupported), err));
     return read_shift(c, r, "shift", err);
 }
 

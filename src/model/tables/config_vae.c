@@ -90,9 +90,9 @@ wd_status wd_vae_config_read(wd_vae_config *out, const json_t *json, const char 
                        .scale_factor_spatial = 8,
                        .scale_factor_temporal = 4};
     const wd_json_reader r = {json, where};
-    WD_TRY(wd_config_check_class(r, "_class_name", "AutoencoderKLWan", WD_JSON_OPTIONAL, err));
-    WD_TRY(wd_config_refuse_quantised(r, err));
-    WD_TRY(wd_config_refuse_set(r, unsupported, 1, err));
+    WD_TRY(wd__config_check_class(r, "_class_name", "AutoencoderKLWan", WD_JSON_OPTIONAL, err));
+    WD_TRY(wd__config_refuse_quantised(r, err));
+    WD_TRY(wd__config_refuse_set(r, unsupported, 1, err));
     const struct {
         const char *key;
         int64_t *out, max;

@@ -58,12 +58,12 @@ static bool translate(char *out, size_t bytes, const char *name, bool llama)
     return false;
 }
 
-bool wd_names_umt5_to_original(char *out, size_t bytes, const char *name)
+bool wd__names_umt5_to_original(char *out, size_t bytes, const char *name)
 {
     return translate(out, bytes, name, false);
 }
 
-bool wd_names_umt5_to_llama(char *out, size_t bytes, const char *name)
+bool wd__names_umt5_to_llama(char *out, size_t bytes, const char *name)
 {
     return translate(out, bytes, name, true);
 }

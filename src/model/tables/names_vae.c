@@ -110,8 +110,8 @@ static bool in_levels(char *out, size_t bytes, bool decoder, const char *name,
     return at >= 0 && put_layer(out, bytes, decoder, level, at, name, config);
 }
 
-bool wd_names_vae_to_original(char *out, size_t bytes, const char *name,
-                              const wd_vae_config *config)
+bool wd__names_vae_to_original(char *out, size_t bytes, const char *name,
+                               const wd_vae_config *config)
 {
     char before[64];
     const char *rest = name;

@@ -33,9 +33,9 @@ static const struct {
 static bool to_original(char *out, size_t bytes, const wd_naming *n, const char *name)
 {
     if (n->component == WD_COMPONENT_TEXT_ENCODER)
-        return wd_names_umt5_to_original(out, bytes, name);
+        return wd__names_umt5_to_original(out, bytes, name);
     if (n->component == WD_COMPONENT_VAE)
-        return wd_names_vae_to_original(out, bytes, name, &n->vae);
+        return wd__names_vae_to_original(out, bytes, name, &n->vae);
     return wd_names_to_original(out, bytes, name);
 }
 
@@ -44,7 +44,7 @@ const wd_safetensors_entry *wd_naming_find(const wd_naming *n, const wd_safetens
 {
     char other[WD_TENSOR_NAME_MAX], name[FULL_NAME_MAX];
     if (n->llama) {
-        if (!wd_names_umt5_to_llama(other, sizeof other, diffusers_name)) return NULL;
+        if (!wd__names_umt5_to_llama(other, sizeof other, diffusers_name)) return NULL;
         diffusers_name = other;
     } else if (n->original) {
         if (!to_original(other, sizeof other, n, diffusers_name)) return NULL;

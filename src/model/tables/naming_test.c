@@ -11,9 +11,9 @@
 static bool original_of(char out[WD_TENSOR_NAME_MAX], const char *name, wd_component c,
                         const wd_vae_config *vae)
 {
-    if (c == WD_COMPONENT_VAE) return wd_names_vae_to_original(out, WD_TENSOR_NAME_MAX, name, vae);
+    if (c == WD_COMPONENT_VAE) return wd__names_vae_to_original(out, WD_TENSOR_NAME_MAX, name, vae);
     if (c == WD_COMPONENT_TEXT_ENCODER)
-        return wd_names_umt5_to_original(out, WD_TENSOR_NAME_MAX, name);
+        return wd__names_umt5_to_original(out, WD_TENSOR_NAME_MAX, name);
     return wd_names_to_original(out, WD_TENSOR_NAME_MAX, name);
 }
 

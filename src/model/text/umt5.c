@@ -106,7 +106,7 @@ static wd_status upload_biases(const buffers *d, wd_umt5 *e, const batch *b, wd_
     WD_TRY(wd_alloc(&block, (size_t)(count + masked), sizeof(float), "text position bias", err));
     float *relative = block, *mask = relative + count;
     for (int64_t layer = 0; layer < c->layers; layer++) {
-        const wd_tensor *table = &e->line[wd_umt5_layer_line(layer) + WD_UMT5_BIAS]->tensor;
+        const wd_tensor *table = &e->line[wd__umt5_layer_line(layer) + WD_UMT5_BIAS]->tensor;
         for (int64_t head = 0; head < c->heads; head++)
             for (int64_t i = 0; i < span; i++) {
                 int64_t bucket = bucket_of(i - b->tokens_max + 1, c);
@@ -295,7 +295,7 @@ static void lay_out(buffers *d, wd_arena *arena, const wd_umt5 *e, const batch *
 static void finish(void *out, wd_dtype out_type, const buffers *d, wd_umt5 *e, const batch *b)
 {
     wd_arena stage = wd_arena_over(e->stage, e->stage_bytes);
-    wd_tensor w = wd_umt5_bring(e, &stage, e->line[wd_umt5_norm_line(&e->config)]);
+    wd_tensor w = wd__umt5_bring(e, &stage, e->line[wd__umt5_norm_line(&e->config)]);
     int64_t width = e->config.d_model;
     for (int64_t begin = 0, end; begin < b->samples; begin = end) {
         end = piece_end(b, begin);
@@ -339,7 +339,7 @@ static bool compute(void *out, wd_dtype out_type, const buffers *d, wd_umt5 *e, 
     wd_tensor w[WD_UMT5_LAYER_SLOTS];
     for (int64_t layer = 0; layer < e->config.layers; layer++) {
         int64_t spread = 0;
-        wd_umt5_bring_layer(w, e, layer);
+        wd__umt5_bring_layer(w, e, layer);
         for (int64_t begin = 0, end; begin < b->samples; begin = end) {
             end = piece_end(b, begin);
             if (!dry && wd_stop_requested()) return false;

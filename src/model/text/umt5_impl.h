@@ -17,10 +17,10 @@ struct wd_umt5 {
 };
 
 /* The tensor in the compute dtype: in the mapped file, or copied to `stage` on e->queue. */
-wd_tensor wd_umt5_bring(wd_umt5 *e, wd_arena *stage, const wd_safetensors_entry *w);
+wd_tensor wd__umt5_bring(wd_umt5 *e, wd_arena *stage, const wd_safetensors_entry *w);
 
 /* Does this for all tensors of a layer but its bias table, which the host reads. They replace those
  * of the previous layer. The system is told to read the next layer from disk. */
-void wd_umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer);
+void wd__umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer);
 
 #endif

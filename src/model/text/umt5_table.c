@@ -30,7 +30,7 @@ wd_status wd_umt5_table_open(wd_tensor_table *out, const wd_umt5_config *config,
     static const char *const embed_names[WD_UMT5_EMBED_SLOTS] = {"shared.weight",
                                                                  "encoder.embed_tokens.weight"};
     void *spec;
-    int64_t count = wd_umt5_norm_line(config) + 1;
+    int64_t count = wd__umt5_norm_line(config) + 1;
     WD_TRY(wd_alloc(&spec, (size_t)count, sizeof *out->spec, "a tensor table", err));
     *out = (wd_tensor_table){.spec = spec, .count = count, .stages = (int)config->layers + 2};
     for (int i = 0; i < WD_UMT5_EMBED_SLOTS; i++) {
@@ -39,7 +39,7 @@ wd_status wd_umt5_table_open(wd_tensor_table *out, const wd_umt5_config *config,
         snprintf(out->spec[i].name, sizeof out->spec[i].name, "%s", embed_names[i]);
     }
     for (int64_t i = 0; i < config->layers; i++)
-        fill_layer(out->spec + wd_umt5_layer_line(i), i, config);
+        fill_layer(out->spec + wd__umt5_layer_line(i), i, config);
     out->spec[count - 1] = (wd_tensor_spec){.name = "encoder.final_layer_norm.weight",
                                             .ndim = 1,
                                             .dim = {config->d_model},

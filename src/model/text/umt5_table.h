@@ -31,13 +31,13 @@ typedef enum wd_umt5_slot {
 enum { WD_UMT5_EMBED_SLOTS = 2 }; /* two names of one tensor */
 
 /* Lines of the table. */
-static inline int64_t wd_umt5_layer_line(int64_t layer)
+static inline int64_t wd__umt5_layer_line(int64_t layer)
 {
     return WD_UMT5_EMBED_SLOTS + layer * WD_UMT5_LAYER_SLOTS;
 }
-static inline int64_t wd_umt5_norm_line(const wd_umt5_config *c)
+static inline int64_t wd__umt5_norm_line(const wd_umt5_config *c)
 {
-    return wd_umt5_layer_line(c->layers);
+    return wd__umt5_layer_line(c->layers);
 }
 
 #endif

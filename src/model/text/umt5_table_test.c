@@ -68,7 +68,7 @@ static void matrices_of_one_column(void **state)
     wd_err err;
     wd_test_ok(wd_umt5_table_open(&table, &config, &err), &err);
     for (int i = 0; i < WD_UMT5_LAYER_SLOTS; i++) {
-        const wd_tensor_spec *spec = &table.spec[wd_umt5_layer_line(0) + i];
+        const wd_tensor_spec *spec = &table.spec[wd__umt5_layer_line(0) + i];
         const bool is_vector = i == WD_UMT5_NORM1 || i == WD_UMT5_NORM2;
         assert_int_equal(spec->ndim, is_vector ? 1 : 2);
         assert_int_equal(spec->dim[0], i == WD_UMT5_BIAS ? 32 : 1);

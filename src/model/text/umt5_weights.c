@@ -5,7 +5,7 @@
 #include "model/tables/weights.h"
 #include "model/text/umt5_impl.h"
 
-wd_tensor wd_umt5_bring(wd_umt5 *e, wd_arena *stage, const wd_safetensors_entry *w)
+wd_tensor wd__umt5_bring(wd_umt5 *e, wd_arena *stage, const wd_safetensors_entry *w)
 {
     wd_tensor t = w->tensor;
     if (wd_weight_in_place(w, e->dtype, e->queue)) return t;
@@ -15,12 +15,12 @@ wd_tensor wd_umt5_bring(wd_umt5 *e, wd_arena *stage, const wd_safetensors_entry 
     return t;
 }
 
-void wd_umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer)
+void wd__umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t layer)
 {
     wd_arena stage = wd_arena_over(e->stage, e->stage_bytes);
-    const wd_safetensors_entry **line = e->line + wd_umt5_layer_line(layer);
+    const wd_safetensors_entry **line = e->line + wd__umt5_layer_line(layer);
     for (int i = 0; i < WD_UMT5_LAYER_SLOTS; i++) {
-        if (i != WD_UMT5_BIAS) w[i] = wd_umt5_bring(e, &stage, line[i]);
+        if (i != WD_UMT5_BIAS) w[i] = wd__umt5_bring(e, &stage, line[i]);
     }
     if (layer + 1 == e->config.layers || wd_device_is_dry(wd_queue_device(e->queue))) return;
     for (int i = 0; i < WD_UMT5_LAYER_SLOTS; i++)
@@ -34,7 +34,7 @@ static void size_stage(wd_umt5 *e)
         wd_arena stage = wd_arena_over(NULL, SIZE_MAX);
         int slots = layer < e->config.layers ? WD_UMT5_LAYER_SLOTS : 1;
         for (int i = 0; i < slots; i++) {
-            const wd_safetensors_entry *w = e->line[wd_umt5_layer_line(layer) + i];
+            const wd_safetensors_entry *w = e->line[wd__umt5_layer_line(layer) + i];
             if (i == WD_UMT5_BIAS || wd_weight_in_place(w, e->dtype, e->queue)) continue;
             wd_arena_push(&stage, (size_t)wd_tensor_count(&w->tensor) * wd_dtype_bytes(e->dtype));
             size_t bytes = wd_weight_raw_bytes(w, e->dtype, e->queue);

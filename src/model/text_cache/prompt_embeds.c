@@ -19,10 +19,10 @@ wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const wd_text_place *plac
     memcpy(all, prompts, (size_t)count * sizeof *all);
     all[count] = negative ? negative : "";
     const wd_status status =
-        wd_text_cache_open(&out->cache, place, pipeline, all, count + 1, tokens, dtype, err);
+        wd__text_cache_open(&out->cache, place, pipeline, all, count + 1, tokens, dtype, err);
     wd_free((void *)all);
     if (status != WD_OK) return status;
-    const int64_t longest = wd_text_cache_longest(out->cache);
+    const int64_t longest = wd__text_cache_longest(out->cache);
     out->text_tokens = longest < tokens ? longest + 1 : tokens;
     out->text_repeat = tokens - out->text_tokens + 1;
     return WD_OK;
@@ -30,7 +30,7 @@ wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const wd_text_place *plac
 
 void wd_prompt_embeds_close(wd_prompt_embeds *embeds)
 {
-    wd_text_cache_close(embeds->cache);
+    wd__text_cache_close(embeds->cache);
     *embeds = (wd_prompt_embeds){0};
 }
 

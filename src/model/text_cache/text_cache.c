@@ -20,7 +20,7 @@
 
 /* ---- prompts ---- */
 
-int wd_text_prompt_order(const void *a, const void *b)
+int wd__text_prompt_order(const void *a, const void *b)
 {
     const wd_text_prompt *x = a, *y = b;
     int order = memcmp(&x->hash, &y->hash, sizeof x->hash);
@@ -53,7 +53,7 @@ static wd_status tokenize(wd_text_cache *c, wd_text_prompt *p, const wd_tokenize
         c->cut++;
     }
     c->id_count += p->tokens;
-    p->hash = wd_text_hash_of(ids, p->tokens);
+    p->hash = wd__text_hash_of(ids, p->tokens);
     return WD_OK;
 }
 
@@ -81,7 +81,7 @@ static wd_status tokenize_all(wd_text_cache *c, const char *const *texts, wd_err
             wd_fail_in(err, "prompt %" PRId64 " (\"%.60s\")", i, texts[i]);
         goto out;
     }
-    qsort(c->prompt, (size_t)c->count, sizeof *c->prompt, wd_text_prompt_order);
+    qsort(c->prompt, (size_t)c->count, sizeof *c->prompt, wd__text_prompt_order);
     for (int64_t i = 0; i < c->count; i++) c->sorted[c->prompt[i].at] = i;
     c->pad_id = wd_tokenizer_pad_id(tokenizer);
     if (c->cut)
@@ -100,7 +100,7 @@ out:
 
 /* ---- sources ---- */
 
-wd_status wd_text_cache_reserve(wd_text_cache *c, wd_err *err)
+wd_status wd__text_cache_reserve(wd_text_cache *c, wd_err *err)
 {
     void *block = c->source;
     if (c->sources < c->source_room) return WD_OK;
@@ -124,7 +124,7 @@ static int64_t take_rows(wd_text_cache *c, const wd_text_rows *r)
             else
                 high = middle;
         }
-        for (; low < c->count && wd_text_hash_same(&c->prompt[low].hash, &r->hash[i]); low++) {
+        for (; low < c->count && wd__text_hash_same(&c->prompt[low].hash, &r->hash[i]); low++) {
             wd_text_prompt *p = &c->prompt[low];
             if (p->row || r->first[i + 1] - r->first[i] != p->tokens) continue;
             p->row = r->row + (size_t)(r->first[i] * c->text_dim) * wd_dtype_bytes(c->dtype);
@@ -134,18 +134,18 @@ static int64_t take_rows(wd_text_cache *c, const wd_text_rows *r)
     return taken;
 }
 
-void wd_text_cache_take_memory(wd_text_cache *c, const wd_text_rows *rows, char *memory)
+void wd__text_cache_take_memory(wd_text_cache *c, const wd_text_rows *rows, char *memory)
 {
     take_rows(c, rows);
     c->source[c->sources++] = (wd_text_source){.memory = memory};
 }
 
-wd_status wd_text_cache_take_file(wd_text_cache *c, const char *path, wd_err *err)
+wd_status wd__text_cache_take_file(wd_text_cache *c, const char *path, wd_err *err)
 {
     wd_safetensors *set;
     wd_text_rows rows = {.dtype = c->dtype, .text_dim = c->text_dim};
-    WD_TRY(wd_text_cache_reserve(c, err));
-    WD_TRY(wd_text_file_open(&set, &rows, path, c->key, err));
+    WD_TRY(wd__text_cache_reserve(c, err));
+    WD_TRY(wd__text_file_open(&set, &rows, path, c->key, err));
     if (take_rows(c, &rows) > 0)
         c->source[c->sources++] = (wd_text_source){.set = set};
     else
@@ -154,7 +154,7 @@ wd_status wd_text_cache_take_file(wd_text_cache *c, const char *path, wd_err *er
     return WD_OK;
 }
 
-wd_status wd_text_cache_take_folder(wd_text_cache *c, wd_err *err)
+wd_status wd__text_cache_take_folder(wd_text_cache *c, wd_err *err)
 {
     char path[WD_PATH_MAX];
     struct dirent *item;
@@ -164,10 +164,10 @@ wd_status wd_text_cache_take_folder(wd_text_cache *c, wd_err *err)
     wd_status status = WD_OK;
     while ((item = readdir(dir))) {
         wd_err file_err = {0};
-        if (!wd_text_file_is_named(item->d_name, c->key)) continue;
+        if (!wd__text_file_is_named(item->d_name, c->key)) continue;
         status = wd_path_join(path, c->folder, item->d_name, err);
         if (status != WD_OK) break;
-        status = wd_text_cache_take_file(c, path, &file_err);
+        status = wd__text_cache_take_file(c, path, &file_err);
         if (status == WD_OUT_OF_MEMORY) {
             if (err) *err = file_err;
             break;
@@ -183,9 +183,10 @@ wd_status wd_text_cache_take_folder(wd_text_cache *c, wd_err *err)
 
 /* ---- open and close ---- */
 
-wd_status wd_text_cache_open(wd_text_cache **out, const wd_text_place *place,
-                             const wd_pipeline *pipeline, const char *const *prompts, int64_t count,
-                             int64_t max_tokens, wd_dtype encoder_dtype, wd_err *err)
+wd_status wd__text_cache_open(wd_text_cache **out, const wd_text_place *place,
+                              const wd_pipeline *pipeline, const char *const *prompts,
+                              int64_t count, int64_t max_tokens, wd_dtype encoder_dtype,
+                              wd_err *err)
 {
     void *block;
     wd_status status;
@@ -203,17 +204,17 @@ wd_status wd_text_cache_open(wd_text_cache **out, const wd_text_place *place,
     WD_TRY_OUT(tokenize_all(c, prompts, err));
     WD_TRY_OUT(wd_pipeline_require(pipeline, WD_COMPONENT_TEXT_ENCODER, err));
     WD_TRY_OUT(wd_pipeline_open_weights(&c->weights, pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-    wd_text_key_of(c->key, &pipeline->umt5, c->weights, encoder_dtype, place->kernels);
-    wd_text_key_of(c->encoder_key, &pipeline->umt5, c->weights, encoder_dtype, NULL);
-    if (c->folder) WD_TRY_OUT(wd_text_cache_take_folder(c, err));
+    wd__text_key_of(c->key, &pipeline->umt5, c->weights, encoder_dtype, place->kernels);
+    wd__text_key_of(c->encoder_key, &pipeline->umt5, c->weights, encoder_dtype, NULL);
+    if (c->folder) WD_TRY_OUT(wd__text_cache_take_folder(c, err));
     *out = c;
     c = NULL;
 out:
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     return status;
 }
 
-void wd_text_cache_close(wd_text_cache *c)
+void wd__text_cache_close(wd_text_cache *c)
 {
     if (!c) return;
     for (int64_t i = 0; i < c->sources; i++) {
@@ -244,22 +245,22 @@ const char *wd_text_cache_key(const wd_text_cache *c)
 {
     return c->encoder_key;
 }
-int64_t wd_text_cache_computed(const wd_text_cache *c)
+int64_t wd__text_cache_computed(const wd_text_cache *c)
 {
     return c->computed;
 }
-wd_dtype wd_text_cache_dtype(const wd_text_cache *c)
+wd_dtype wd__text_cache_dtype(const wd_text_cache *c)
 {
     return c->dtype;
 }
 
-const void *wd_text_cache_rows(const wd_text_cache *c, int64_t i, int64_t *count)
+const void *wd__text_cache_rows(const wd_text_cache *c, int64_t i, int64_t *count)
 {
     *count = prompt_at(c, i)->tokens;
     return prompt_at(c, i)->row;
 }
 
-int64_t wd_text_cache_longest(const wd_text_cache *c)
+int64_t wd__text_cache_longest(const wd_text_cache *c)
 {
     int64_t longest = 0;
     for (int64_t i = 0; i < c->count; i++)

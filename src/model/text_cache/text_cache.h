@@ -30,10 +30,11 @@ typedef struct wd_text_place {
  * logged, and maps those of their embeddings in encoder_dtype (F32 or BF16) that the folder has.
  * `place` NULL: no folder, and a processor. The folder and `pipeline` are borrowed until the cache
  * is closed. */
-wd_status wd_text_cache_open(wd_text_cache **out, const wd_text_place *place,
-                             const wd_pipeline *pipeline, const char *const *prompts, int64_t count,
-                             int64_t max_tokens, wd_dtype encoder_dtype, wd_err *err);
-void wd_text_cache_close(wd_text_cache *cache); /* NULL is allowed */
+wd_status wd__text_cache_open(wd_text_cache **out, const wd_text_place *place,
+                              const wd_pipeline *pipeline, const char *const *prompts,
+                              int64_t count, int64_t max_tokens, wd_dtype encoder_dtype,
+                              wd_err *err);
+void wd__text_cache_close(wd_text_cache *cache); /* NULL is allowed */
 
 /* The role of this process among `parts` processes that have opened the same prompts. */
 typedef struct wd_text_share {
@@ -67,12 +68,12 @@ wd_status wd_text_cache_rehearse(const wd_pipeline *pipeline, int64_t max_tokens
  * measured since the tokenizer library has an allocator of its own. */
 size_t wd_text_cache_tokenizer_bytes(const wd_text_cache *cache);
 
-/* Identifies encoder and dtype of the embeddings (wd_text_key_of), not what computes them; valid
+/* Identifies encoder and dtype of the embeddings (wd__text_key_of), not what computes them; valid
  * until the cache is closed. */
 const char *wd_text_cache_key(const wd_text_cache *cache);
 
 /* The number of different prompts that had to be computed. */
-int64_t wd_text_cache_computed(const wd_text_cache *cache);
+int64_t wd__text_cache_computed(const wd_text_cache *cache);
 
 /* Bytes of the files that encoding writes for the prompts that the folder lacks; 0 without a
  * folder. */
@@ -80,11 +81,11 @@ uint64_t wd_text_cache_bytes_to_write(const wd_text_cache *cache);
 
 /* Rows [*count, text_dim] of prompt i, one per token without padding, in the encoder's dtype; host
  * memory, valid until the cache is closed. */
-const void *wd_text_cache_rows(const wd_text_cache *cache, int64_t i, int64_t *count);
-wd_dtype wd_text_cache_dtype(const wd_text_cache *cache);
+const void *wd__text_cache_rows(const wd_text_cache *cache, int64_t i, int64_t *count);
+wd_dtype wd__text_cache_dtype(const wd_text_cache *cache);
 
 /* Tokens of the longest prompt. */
-int64_t wd_text_cache_longest(const wd_text_cache *cache);
+int64_t wd__text_cache_longest(const wd_text_cache *cache);
 
 /* out [rows, text_dim] (host) = rows of prompt i in `dtype` (F32 or BF16), followed by zeros. With
  * max_tokens rows this is the input of the transformer in diffusers' Wan pipeline. The prompt must

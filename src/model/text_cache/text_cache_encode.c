@@ -27,7 +27,7 @@ static int by_length(const void *a, const void *b)
     const wd_text_prompt *x = *(const wd_text_prompt *const *)a;
     const wd_text_prompt *y = *(const wd_text_prompt *const *)b;
     return x->tokens != y->tokens ? (x->tokens > y->tokens) - (x->tokens < y->tokens)
-                                  : wd_text_prompt_order(x, y);
+                                  : wd__text_prompt_order(x, y);
 }
 
 /* Lists the different prompts without rows, sorted by length. The caller frees *list with wd_free.
@@ -41,7 +41,7 @@ static wd_status list_missing(wd_text_prompt ***list, int64_t *count, const wd_t
     *count = 0;
     for (int64_t i = 0; i < c->count; i++) {
         wd_text_prompt *p = &c->prompt[i];
-        if ((!p->row || p->lacking) && (i == 0 || !wd_text_hash_same(&p->hash, &p[-1].hash)))
+        if ((!p->row || p->lacking) && (i == 0 || !wd__text_hash_same(&p->hash, &p[-1].hash)))
             (*list)[(*count)++] = p;
     }
     qsort(*list, (size_t)*count, sizeof **list, by_length);
@@ -132,7 +132,7 @@ static void gather_rows(const wd_text_cache *c, const batch *b, int64_t count, s
 static wd_status take_written(wd_text_cache *c, wd_err *err)
 {
     any_of_all(c, false); /* a barrier: all files are written */
-    if (!c->share.writes) WD_TRY(wd_text_cache_take_folder(c, err));
+    if (!c->share.writes) WD_TRY(wd__text_cache_take_folder(c, err));
     for (int64_t i = 0; i < c->count; i++)
         if (!c->prompt[i].row)
             return wd_fail(err, WD_IO,
@@ -189,13 +189,13 @@ static wd_status keep_batch(wd_text_cache *c, batch *b, int64_t count, wd_err *e
                             .dtype = c->dtype};
     c->computed += count;
     if (!c->folder) {
-        wd_text_cache_take_memory(c, &r, b->row);
+        wd__text_cache_take_memory(c, &r, b->row);
         b->row = NULL;
         return WD_OK;
     }
     if (is_shared(c) && !c->share.writes) return WD_OK;
-    WD_TRY(wd_text_file_write(path, c->folder, c->key, &r, err));
-    return wd_text_cache_take_file(c, path, err);
+    WD_TRY(wd__text_file_write(path, c->folder, c->key, &r, err));
+    return wd__text_cache_take_file(c, path, err);
 }
 
 /* Encodes `count` prompts of `rows` tokens in total. A dry run keeps no rows. */
@@ -205,7 +205,7 @@ static wd_status encode_batch(wd_text_cache *c, wd_umt5 *encoder, bool dry,
     batch b = {0};
     wd_status status;
     size_t row_bytes = (size_t)c->text_dim * wd_dtype_bytes(c->dtype);
-    WD_TRY_OUT(wd_text_cache_reserve(c, err));
+    WD_TRY_OUT(wd__text_cache_reserve(c, err));
     WD_TRY_OUT(alloc_batch(&b, count, rows, row_bytes, err));
     for (int64_t i = 0; i < count; i++) {
         b.hash[i] = list[i]->hash;
@@ -248,7 +248,7 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
                count, c->count, wd_dtype_option_name(c->dtype),
                wd_device_name(wd_queue_device(queue)));
         if (c->folder && (!is_shared(c) || c->share.writes))
-            WD_TRY(wd_text_folder_prepare(c->folder, err));
+            WD_TRY(wd__text_folder_prepare(c->folder, err));
         progress = wd_progress_begin("encoding prompts", "prompt", 0, count);
     }
     WD_TRY_OUT(wd_umt5_open(&encoder, &c->pipeline->umt5, c->weights, c->dtype, queue, err));
@@ -339,7 +339,7 @@ uint64_t wd_text_cache_bytes_to_write(const wd_text_cache *c)
     uint64_t bytes = 0, rows = 0;
     for (int64_t i = 0; c->folder && i < c->count; i++) {
         const wd_text_prompt *p = &c->prompt[i];
-        if ((p->row && !p->lacking) || (i && wd_text_hash_same(&p->hash, &p[-1].hash))) continue;
+        if ((p->row && !p->lacking) || (i && wd__text_hash_same(&p->hash, &p[-1].hash))) continue;
         rows += (uint64_t)p->tokens;
         bytes += (uint64_t)p->tokens * row_bytes + sizeof(int64_t) + sizeof p->hash;
     }

@@ -47,24 +47,24 @@ struct wd_text_cache {
     wd_text_share share;               /* parts 0: alone */
 };
 
-static inline bool wd_text_hash_same(const wd_text_hash *a, const wd_text_hash *b)
+static inline bool wd__text_hash_same(const wd_text_hash *a, const wd_text_hash *b)
 {
     return !memcmp(a, b, sizeof *a);
 }
 
 /* Compares for qsort: by hash, then by the caller's order. */
-int wd_text_prompt_order(const void *a, const void *b);
+int wd__text_prompt_order(const void *a, const void *b);
 
 /* Reserves space for one more source, so that adding it cannot fail. */
-wd_status wd_text_cache_reserve(wd_text_cache *cache, wd_err *err);
+wd_status wd__text_cache_reserve(wd_text_cache *cache, wd_err *err);
 
 /* Adds rows in `memory` (of wd_alloc), which the cache owns from now on. Space must be reserved. */
-void wd_text_cache_take_memory(wd_text_cache *cache, const wd_text_rows *rows, char *memory);
+void wd__text_cache_take_memory(wd_text_cache *cache, const wd_text_rows *rows, char *memory);
 
 /* Maps a file of the cache and uses its rows; a file without needed rows is closed. */
-wd_status wd_text_cache_take_file(wd_text_cache *cache, const char *path, wd_err *err);
+wd_status wd__text_cache_take_file(wd_text_cache *cache, const char *path, wd_err *err);
 
 /* Maps all files of the folder. A file that cannot be used is skipped with a warning. */
-wd_status wd_text_cache_take_folder(wd_text_cache *cache, wd_err *err);
+wd_status wd__text_cache_take_folder(wd_text_cache *cache, wd_err *err);
 
 #endif

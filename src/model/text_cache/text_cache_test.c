@@ -63,9 +63,9 @@ static wd_status open_and_encode(wd_text_cache **out, const char *folder,
                                  wd_err *err)
 {
     const wd_text_place place = {.folder = folder};
-    WD_TRY(wd_text_cache_open(out, &place, pipeline, texts, count, tokens, dtype, err));
+    WD_TRY(wd__text_cache_open(out, &place, pipeline, texts, count, tokens, dtype, err));
     const wd_status status = wd_text_cache_encode(*out, on, err);
-    if (status != WD_OK) wd_text_cache_close(*out);
+    if (status != WD_OK) wd__text_cache_close(*out);
     return status;
 }
 
@@ -138,13 +138,13 @@ static void reference(void **state)
     (void)state;
     const char *folder = new_folder();
     wd_text_cache *c = open_cache(folder, PROMPTS, WD_F32);
-    assert_int_equal(wd_text_cache_computed(c), PROMPTS);
+    assert_int_equal(wd__text_cache_computed(c), PROMPTS);
     check_reference(c, tolerance);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     c = open_cache(folder, PROMPTS, WD_F32);
-    assert_int_equal(wd_text_cache_computed(c), 0);
+    assert_int_equal(wd__text_cache_computed(c), 0);
     check_reference(c, tolerance);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
 }
 
 /* In memory, without a folder; in bf16, whose rows are those of fp32 to bf16's precision. */
@@ -153,12 +153,12 @@ static void memory_and_bf16(void **state)
     (void)state;
     wd_text_cache *c = open_cache(NULL, PROMPTS, WD_F32);
     check_reference(c, tolerance);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     c = open_cache(NULL, PROMPTS, WD_BF16);
-    assert_int_equal(wd_text_cache_dtype(c), WD_BF16);
+    assert_int_equal(wd__text_cache_dtype(c), WD_BF16);
     check_reference(c, 2e-2);
     int64_t rows;
-    const uint16_t *row = wd_text_cache_rows(c, NEGATIVE, &rows);
+    const uint16_t *row = wd__text_cache_rows(c, NEGATIVE, &rows);
     assert_int_equal(rows, 1); /* "" is </s> alone */
     uint16_t narrow[TOKENS * DIM];
     float wide[TOKENS * DIM];
@@ -169,7 +169,7 @@ static void memory_and_bf16(void **state)
         assert_true(wide[i] == wd_bf16_to_f32(narrow[i]));
         if (i >= DIM) assert_true(narrow[i] == 0);
     }
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
 }
 
 /* As many rows as the longest prompt has tokens, and one of padding. */
@@ -183,10 +183,10 @@ static void padding_left_out(void **state)
     wd_text_cache *c;
     wd_err err;
     wd_test_ok(open_and_encode(&c, NULL, &tiny, list, COUNT, TOKENS, WD_F32, queue, &err), &err);
-    const int64_t longest = wd_text_cache_longest(c), rows = longest + 1;
+    const int64_t longest = wd__text_cache_longest(c), rows = longest + 1;
     assert_in_range(longest, 2, TOKENS - 2);
     for (int i = 0; i < COUNT; i++) {
-        wd_text_cache_rows(c, i, &tokens);
+        wd__text_cache_rows(c, i, &tokens);
         if (tokens > most) most = tokens;
         wd_text_cache_fill(all, c, i, TOKENS, WD_F32);
         memset(out, 0xff, sizeof out);
@@ -195,7 +195,7 @@ static void padding_left_out(void **state)
         assert_true(isnan(out[rows * DIM])); /* nothing behind them is written */
     }
     assert_int_equal(longest, most);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
 }
 
 /* A temporary file in the folder, last written to so many hours ago. */
@@ -218,7 +218,7 @@ static void what_killed_writers_left_goes(void **state)
     leave(old, folder, "text-1-2.safetensors.123-0.tmp", 25);
     leave(fresh, folder, "text-1-3.safetensors.124-0.tmp", 23);
     leave(strange, folder, "notes.tmp", 25);
-    wd_text_cache_close(open_cache(folder, 2, WD_F32));
+    wd__text_cache_close(open_cache(folder, 2, WD_F32));
     assert_false(wd_path_exists(old));
     assert_true(wd_path_exists(fresh));
     assert_true(wd_path_exists(strange));
@@ -231,27 +231,27 @@ static void grows(void **state)
     const char *folder = new_folder();
     char path[8][512];
     wd_text_cache *c = open_cache(folder, 2, WD_F32);
-    assert_int_equal(wd_text_cache_computed(c), 2);
-    wd_text_cache_close(c);
+    assert_int_equal(wd__text_cache_computed(c), 2);
+    wd__text_cache_close(c);
     c = open_cache(folder, PROMPTS, WD_F32);
-    assert_int_equal(wd_text_cache_computed(c), 2);
+    assert_int_equal(wd__text_cache_computed(c), 2);
     check_reference(c, tolerance);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     assert_int_equal(list(path, folder), 2);
     c = open_cache(folder, PROMPTS, WD_BF16);
-    assert_int_equal(wd_text_cache_computed(c), PROMPTS);
-    wd_text_cache_close(c);
+    assert_int_equal(wd__text_cache_computed(c), PROMPTS);
+    wd__text_cache_close(c);
     const char *const twice[] = {prompts[0], "a new one", prompts[0], "  a new   one "};
     wd_err err;
     wd_test_ok(open_and_encode(&c, folder, &tiny, twice, 4, TOKENS, WD_F32, queue, &err), &err);
-    assert_int_equal(wd_text_cache_computed(c), 1);
+    assert_int_equal(wd__text_cache_computed(c), 1);
     int64_t rows[2];
-    assert_ptr_equal(wd_text_cache_rows(c, 1, &rows[0]), wd_text_cache_rows(c, 3, &rows[1]));
-    wd_text_cache_close(c);
+    assert_ptr_equal(wd__text_cache_rows(c, 1, &rows[0]), wd__text_cache_rows(c, 3, &rows[1]));
+    wd__text_cache_close(c);
     /* Shorter cuts give other ids, unless the prompt fits, as "" does. */
     wd_test_ok(open_and_encode(&c, folder, &tiny, prompts, PROMPTS, 5, WD_F32, queue, &err), &err);
-    assert_int_equal(wd_text_cache_computed(c), PROMPTS - 1);
-    wd_text_cache_close(c);
+    assert_int_equal(wd__text_cache_computed(c), PROMPTS - 1);
+    wd__text_cache_close(c);
 }
 
 static void spoil(const char *path, off_t at, int from_end)
@@ -273,7 +273,7 @@ static void check_damage(void (*damage)(const char *path), const char *text)
 {
     const char *folder = new_folder();
     char path[8][512];
-    wd_text_cache_close(open_cache(folder, PROMPTS, WD_F32));
+    wd__text_cache_close(open_cache(folder, PROMPTS, WD_F32));
     assert_int_equal(list(path, folder), 1);
     damage(path[0]);
     warnings = 0;
@@ -282,12 +282,12 @@ static void check_damage(void (*damage)(const char *path), const char *text)
     wd_log_to(NULL, NULL, WD_LOG_ERROR);
     assert_int_equal(warnings, 1);
     if (!strstr(last_warning, text)) fail_msg("\"%s\" does not name %s", last_warning, text);
-    assert_int_equal(wd_text_cache_computed(c), PROMPTS);
+    assert_int_equal(wd__text_cache_computed(c), PROMPTS);
     check_reference(c, tolerance);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     c = open_cache(folder, PROMPTS, WD_F32);
-    assert_int_equal(wd_text_cache_computed(c), 0);
-    wd_text_cache_close(c);
+    assert_int_equal(wd__text_cache_computed(c), 0);
+    wd__text_cache_close(c);
 }
 
 static void flip_value(const char *path)
@@ -343,17 +343,17 @@ static void rows_are_as_many_as_tokens(void **state)
     wd_text_cache *c = open_cache(folder, PROMPTS, WD_F32);
     const char *key = wd_text_cache_key(c);
     assert_int_equal(list(path, folder), 1);
-    wd_test_ok(wd_text_file_open(&set, &rows, path[0], key, &err), &err);
+    wd_test_ok(wd__text_file_open(&set, &rows, path[0], key, &err), &err);
     assert_int_equal(rows.count, PROMPTS);
     const wd_text_rows hostile = {rows.hash, first, (const char *)row, PROMPTS, DIM, WD_F32, NULL};
     assert_int_equal(unlink(path[0]), 0);
-    wd_test_ok(wd_text_file_write(written, folder, key, &hostile, &err), &err);
+    wd_test_ok(wd__text_file_write(written, folder, key, &hostile, &err), &err);
     wd_free(rows.index);
     wd_safetensors_close(set);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     c = open_cache(folder, PROMPTS, WD_F32);
-    assert_int_equal(wd_text_cache_computed(c), PROMPTS - 1); /* "" is a token alone: </s> */
-    wd_text_cache_close(c);
+    assert_int_equal(wd__text_cache_computed(c), PROMPTS - 1); /* "" is a token alone: </s> */
+    wd__text_cache_close(c);
 }
 
 /* Files of another encoder are skipped without a warning. */
@@ -361,15 +361,15 @@ static void other_encoder(void **state)
 {
     (void)state;
     const char *folder = new_folder();
-    wd_text_cache_close(open_cache(folder, PROMPTS, WD_F32));
+    wd__text_cache_close(open_cache(folder, PROMPTS, WD_F32));
     wd_pipeline other = tiny;
     wd_text_cache *c;
     wd_err err;
     other.umt5.eps = 1e-5;
     wd_test_ok(open_and_encode(&c, folder, &other, prompts, PROMPTS, TOKENS, WD_F32, queue, &err),
                &err);
-    assert_int_equal(wd_text_cache_computed(c), PROMPTS);
-    wd_text_cache_close(c);
+    assert_int_equal(wd__text_cache_computed(c), PROMPTS);
+    wd__text_cache_close(c);
 }
 
 /* The key changes with any value of a small encoder, with its configuration, the dtype, and the
@@ -383,18 +383,18 @@ static void keys(void **state)
     wd_umt5_config config = tiny.umt5;
     wd_err err;
     wd_test_ok(wd_safetensors_open(&set, original, &err), &err);
-    wd_text_key_of(key[0], &config, set, WD_F32, NULL);
-    wd_text_key_of(key[1], &config, set, WD_BF16, NULL);
-    wd_text_key_of(key[4], &config, set, WD_F32, "a GPU");
-    wd_text_key_of(key[5], &config, set, WD_F32, "another GPU");
+    wd__text_key_of(key[0], &config, set, WD_F32, NULL);
+    wd__text_key_of(key[1], &config, set, WD_BF16, NULL);
+    wd__text_key_of(key[4], &config, set, WD_F32, "a GPU");
+    wd__text_key_of(key[5], &config, set, WD_F32, "another GPU");
     config.max_distance++;
-    wd_text_key_of(key[2], &config, set, WD_F32, NULL);
+    wd__text_key_of(key[2], &config, set, WD_F32, NULL);
     wd_safetensors_close(set);
     snprintf(path, sizeof path, "%s/encoder.safetensors", wd_test_folder());
     wd_test_ok(wd_file_copy(path, original, &err), &err);
     spoil(path, 12345, 1);
     wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
-    wd_text_key_of(key[3], &tiny.umt5, set, WD_F32, NULL);
+    wd__text_key_of(key[3], &tiny.umt5, set, WD_F32, NULL);
     wd_safetensors_close(set);
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < i; j++) assert_string_not_equal(key[i], key[j]);
@@ -411,7 +411,7 @@ static wd_status encode_and_close(void *context, wd_err *err)
     const encoding *e = context;
     wd_text_cache *c;
     WD_TRY(open_and_encode(&c, e->folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, queue, err));
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     return WD_OK;
 }
 
@@ -426,9 +426,9 @@ static void check_folder(void *context, wd_status status)
         return;
     }
     wd_text_cache *c = open_cache(e->folder, PROMPTS, WD_F32);
-    assert_int_equal(wd_text_cache_computed(c), 0);
+    assert_int_equal(wd__text_cache_computed(c), 0);
     check_reference(c, tolerance);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     assert_int_equal(list(path, e->folder), 1);
     assert_int_equal(unlink(path[0]), 0);
 }
@@ -450,13 +450,14 @@ static void interrupted(void **state)
     char path[8][512];
     wd_text_cache *c;
     wd_err err;
-    wd_test_ok(wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
+    wd_test_ok(wd__text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err),
+               &err);
     wd_request_stop();
     wd_test_refused(wd_text_cache_encode(c, queue, &err), &err, WD_INTERRUPTED, "0 of 4");
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     const wd_status status =
-        wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err);
-    wd_stop_forget();
+        wd__text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err);
+    wd__stop_forget();
     wd_test_refused(status, &err, WD_INTERRUPTED, "after 0 of 4 prompts were tokenized");
     assert_int_equal(list(path, folder), 0);
 }
@@ -476,9 +477,10 @@ static void tokenizing_shows_progress(void **state)
     wd_text_cache *c;
     wd_err err;
     wd_progress_to(count_prompts, &seen);
-    wd_test_ok(wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
+    wd_test_ok(wd__text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err),
+               &err);
     wd_progress_to(NULL, NULL);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     assert_int_equal(seen, PROMPTS);
 }
 
@@ -512,17 +514,17 @@ static void *encode_together(void *context)
                                  .context = p->comm};
     if (wd_device_open_cpu(&cpu, 1, NULL) || wd_queue_open(&own, cpu, NULL)) abort();
     const wd_text_place place = {.folder = p->folder};
-    if (wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, NULL)) abort();
+    if (wd__text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, NULL)) abort();
     if (wd_text_cache_share(c, &share, NULL) || wd_text_cache_encode(c, own, NULL)) abort();
-    p->computed = wd_text_cache_computed(c);
+    p->computed = wd__text_cache_computed(c);
     for (int64_t i = 0; i < PROMPTS; i++) {
-        const void *rows = wd_text_cache_rows(c, i, &p->count[i]);
+        const void *rows = wd__text_cache_rows(c, i, &p->count[i]);
         const size_t bytes = (size_t)(p->count[i] * tiny.umt5.d_model) * sizeof(float);
         p->rows[i] = malloc(bytes);
         if (!p->rows[i]) abort();
         memcpy(p->rows[i], rows, bytes);
     }
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     wd_queue_close(own);
     wd_device_close(cpu);
     wd_comm_close(p->comm);
@@ -545,14 +547,14 @@ static void run_together(rank_part *all, int ranks, int64_t computed)
         assert_int_equal(all[r].computed, computed);
         for (int64_t i = 0; i < PROMPTS; i++) {
             int64_t count;
-            const void *rows = wd_text_cache_rows(alone, i, &count);
+            const void *rows = wd__text_cache_rows(alone, i, &count);
             assert_int_equal(all[r].count[i], count);
             assert_memory_equal(all[r].rows[i], rows,
                                 (size_t)(count * tiny.umt5.d_model) * sizeof(float));
             free(all[r].rows[i]);
         }
     }
-    wd_text_cache_close(alone);
+    wd__text_cache_close(alone);
 }
 
 /* More ranks than prompts: some have nothing to do. */
@@ -580,7 +582,7 @@ static void machines_have_folders_of_their_own(void **state)
     (void)state;
     char path[8][512], folder[2][128];
     for (int i = 0; i < 2; i++) snprintf(folder[i], sizeof folder[i], "%s", new_folder());
-    wd_text_cache_close(open_cache(folder[0], 3, WD_F32));
+    wd__text_cache_close(open_cache(folder[0], 3, WD_F32));
     assert_int_equal(list(path, folder[0]), 1);
     rank_part all[RANKS_MAX] = {{.folder = folder[0], .writes = true},
                                 {.folder = folder[0]},
@@ -606,20 +608,21 @@ static void dry(void **state)
     wd_test_ok(wd_device_open_dry(&plan, real, &err), &err);
     wd_test_ok(wd_queue_open(&plan_queue, plan, &err), &err);
     const wd_text_place place = {.folder = folder};
-    wd_test_ok(wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
+    wd_test_ok(wd__text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err),
+               &err);
     wd_request_stop(); /* a plan encodes nothing */
     wd_test_refused(wd_text_cache_encode(c, plan_queue, &err), &err, WD_INTERRUPTED, "before");
-    wd_stop_forget();
+    wd__stop_forget();
     for (int i = 0; i < 2; i++) {
         const int64_t before = wd_memory_held();
         wd_memory_restart_peak();
         wd_test_ok(wd_text_cache_encode(c, i ? real_queue : plan_queue, &err), &err);
         host[i] = wd_memory_peak() - before;
         assert_int_equal(list(path, folder), i ? 1 : -1); /* a plan writes no file */
-        assert_int_equal(wd_text_cache_computed(c), i ? PROMPTS : 0);
+        assert_int_equal(wd__text_cache_computed(c), i ? PROMPTS : 0);
     }
     check_reference(c, tolerance);
-    wd_text_cache_close(c);
+    wd__text_cache_close(c);
     assert_int_equal(wd_device_bytes_peak(real),
                      wd_device_bytes_peak(plan) + wd_queue_workspace_bytes(plan_queue));
     assert_in_range(host[1], host[0], host[0] + WRITING);
@@ -643,13 +646,13 @@ static void kernels_are_never_mixed(void **state)
             wd_err err;
             const wd_text_place place = {folder, kernels[i]};
             wd_test_ok(
-                wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err),
+                wd__text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err),
                 &err);
             if (!*key) snprintf(key, sizeof key, "%s", wd_text_cache_key(c));
             assert_string_equal(wd_text_cache_key(c), key);
             wd_test_ok(wd_text_cache_encode(c, queue, &err), &err);
-            assert_int_equal(wd_text_cache_computed(c), again ? 0 : PROMPTS);
-            wd_text_cache_close(c);
+            assert_int_equal(wd__text_cache_computed(c), again ? 0 : PROMPTS);
+            wd__text_cache_close(c);
             assert_int_equal(list(path, folder), again ? 3 : i + 1);
         }
 }
@@ -701,10 +704,10 @@ static void a_rehearsal_has_the_most(void **state)
                 list_of[i] = text[i];
             }
             wd_text_cache *c;
-            wd_test_ok(wd_text_cache_open(&c, NULL, &tiny, list_of, count, tokens, WD_F32, &err),
+            wd_test_ok(wd__text_cache_open(&c, NULL, &tiny, list_of, count, tokens, WD_F32, &err),
                        &err);
             const needed n = plan_of(c, tokens);
-            wd_text_cache_close(c);
+            wd__text_cache_close(c);
             assert_true(n.device <= most.device);
             if (shape == 1 && tokens > 2) assert_true(4 * n.device > 3 * most.device);
         }

@@ -30,15 +30,15 @@ static void hex(char *out, wd_text_hash hash)
     for (int i = 0; i < WD_TEXT_HASH_BYTES; i++) sprintf(out + 2 * i, "%02x", hash.byte[i]);
 }
 
-wd_text_hash wd_text_hash_of(const int32_t *ids, int64_t count)
+wd_text_hash wd__text_hash_of(const int32_t *ids, int64_t count)
 {
     return canonical(XXH3_128bits(ids, (size_t)count * sizeof *ids));
 }
 
 /* ---- the encoder's key ---- */
 
-void wd_text_key_of(char out[WD_TEXT_KEY_MAX], const wd_umt5_config *c,
-                    const wd_safetensors *weights, wd_dtype dtype, const char *kernels)
+void wd__text_key_of(char out[WD_TEXT_KEY_MAX], const wd_umt5_config *c,
+                     const wd_safetensors *weights, wd_dtype dtype, const char *kernels)
 {
     char text[256 + WD_KERNELS_TEXT];
     snprintf(text, sizeof text, "%s %s %lld %lld %lld %lld %lld %lld %lld %lld %a%s%s", format,
@@ -51,7 +51,7 @@ void wd_text_key_of(char out[WD_TEXT_KEY_MAX], const wd_umt5_config *c,
 
 /* ---- files ---- */
 
-bool wd_text_file_is_named(const char *name, const char *key)
+bool wd__text_file_is_named(const char *name, const char *key)
 {
     size_t n = strlen(name), expected = strlen(prefix) + NAME_KEY + 1 + NAME_KEY + strlen(suffix);
     return n == expected && !strncmp(name, prefix, strlen(prefix)) &&
@@ -70,14 +70,14 @@ static wd_text_hash checksum_of(const wd_text_rows *r)
     return canonical(XXH3_128bits_digest(&state));
 }
 
-wd_status wd_text_folder_prepare(const char *folder, wd_err *err)
+wd_status wd__text_folder_prepare(const char *folder, wd_err *err)
 {
     wd_file_remove_abandoned(folder, prefix);
     return wd_folder_make(folder, err);
 }
 
-wd_status wd_text_file_write(char path[WD_PATH_MAX], const char *folder, const char *key,
-                             const wd_text_rows *r, wd_err *err)
+wd_status wd__text_file_write(char path[WD_PATH_MAX], const char *folder, const char *key,
+                              const wd_text_rows *r, wd_err *err)
 {
     char name[128], list[2 * WD_TEXT_HASH_BYTES + 1];
     size_t hash_bytes = (size_t)r->count * sizeof *r->hash;
@@ -152,8 +152,8 @@ static wd_status read_tensors(wd_text_rows *r, const wd_safetensors *set, wd_err
     return memcmp(&expected, checksum, sizeof expected) ? WD_BAD_FORMAT : WD_OK;
 }
 
-wd_status wd_text_file_open(wd_safetensors **out, wd_text_rows *rows, const char *path,
-                            const char *key, wd_err *err)
+wd_status wd__text_file_open(wd_safetensors **out, wd_text_rows *rows, const char *path,
+                             const char *key, wd_err *err)
 {
     wd_safetensors *set;
     wd_status status;

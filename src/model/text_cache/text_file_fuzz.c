@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     wd_safetensors *set;
     wd_text_rows rows = {.dtype = WD_F32, .text_dim = 2};
     const char *path = wd_fuzz_file("text.safetensors", data, bytes);
-    if (wd_text_file_open(&set, &rows, path, key, &err) != WD_OK) return 0;
+    if (wd__text_file_open(&set, &rows, path, key, &err) != WD_OK) return 0;
     for (int64_t i = 0; i < rows.count; i++) {
         const size_t row_bytes = (size_t)rows.text_dim * wd_dtype_bytes(rows.dtype);
         sum += rows.hash[i].byte[WD_TEXT_HASH_BYTES - 1];

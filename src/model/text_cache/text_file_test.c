@@ -22,8 +22,8 @@ static void what_was_checked_is_not_read_again(void **state)
     wd_err err;
     wd_safetensors *set;
     wd_text_rows found = {.dtype = WD_F32, .text_dim = WIDTH};
-    wd_test_ok(wd_text_file_write(path, wd_test_folder(), key, &written, &err), &err);
-    wd_test_ok(wd_text_file_open(&set, &found, path, key, &err), &err);
+    wd_test_ok(wd__text_file_write(path, wd_test_folder(), key, &written, &err), &err);
+    wd_test_ok(wd__text_file_open(&set, &found, path, key, &err), &err);
     /* another process overwrites all mapped data */
     memset(bytes, 0x7f, sizeof bytes);
     const wd_safetensors_entry *e = wd_safetensors_find(set, "first");
@@ -39,7 +39,7 @@ static void what_was_checked_is_not_read_again(void **state)
     wd_free(found.index);
     wd_safetensors_close(set);
     /* such a file is not opened */
-    wd_test_refused(wd_text_file_open(&set, &found, path, key, &err), &err, WD_BAD_FORMAT,
+    wd_test_refused(wd__text_file_open(&set, &found, path, key, &err), &err, WD_BAD_FORMAT,
                     "is damaged");
     assert_null(found.index);
 }
@@ -62,8 +62,8 @@ static void rows_lie_one_behind_another(void **state)
         wd_err err;
         wd_safetensors *set;
         wd_text_rows found = {.dtype = WD_F32, .text_dim = WIDTH};
-        wd_test_ok(wd_text_file_write(path, wd_test_folder(), key, &written, &err), &err);
-        wd_test_refused(wd_text_file_open(&set, &found, path, key, &err), &err, WD_BAD_FORMAT,
+        wd_test_ok(wd__text_file_write(path, wd_test_folder(), key, &written, &err), &err);
+        wd_test_refused(wd__text_file_open(&set, &found, path, key, &err), &err, WD_BAD_FORMAT,
                         "is damaged");
     }
 }

@@ -70,7 +70,7 @@ wd_status wd_vae_open(wd_vae **out, const wd_vae_config *config, const wd_safete
     WD_TRY(wd_alloc(&block, 1, sizeof(wd_vae), "a VAE", err));
     wd_vae *v = block;
     *v = (wd_vae){.config = *config, .queue = queue, .parts = (int)part, .band_bytes = BAND_BYTES};
-    WD_TRY_OUT(wd_vae_layers_build(v->part, &table, config, err));
+    WD_TRY_OUT(wd__vae_layers_build(v->part, &table, config, err));
     WD_TRY_OUT(wd_alloc(&block, (size_t)table.count, sizeof *v->weight, "a VAE", err));
     v->weight = block;
     WD_TRY_OUT(place_weights(v, &raw_bytes, &arena, NULL, false, &table, weights, err));
@@ -98,7 +98,7 @@ void wd_vae_close(wd_vae *v)
     wd_free(v);
 }
 
-void wd_vae_set_band_bytes(wd_vae *v, int64_t bytes)
+void wd__vae_set_band_bytes(wd_vae *v, int64_t bytes)
 {
     v->band_bytes = bytes;
 }
@@ -146,7 +146,7 @@ static void transpose(wd_vae_pass *p, float *planes, const wd_vae_frames *x, boo
     const int64_t plane_stride[] = {
         video ? plane : channels * plane, patch * width, width, patch, 1, x->frames * plane};
     const int64_t pixel_stride[] = {
-        wd_vae_frame_count(x), x->width * x->channels, 1, x->channels, patch, patch * patch};
+        wd__vae_frame_count(x), x->width * x->channels, 1, x->channels, patch, patch * patch};
     wd_strided_copy_args args = {
         .to = to_planes ? planes : x->data,
         .from = to_planes ? x->data : planes,
@@ -171,24 +171,24 @@ static int64_t pass_chunk(wd_vae_pass *p, const job *j, int64_t at, int64_t samp
                        .height = j->height / patch,
                        .width = j->width / patch,
                        .channels = j->in_channels * patch * patch};
-    float *planes = wd_vae_take(p, samples * j->in_channels * frames * plane);
+    float *planes = wd__vae_take(p, samples * j->in_channels * frames * plane);
     /* The host array is only read, although the type has no const. */
     float *host = (float *)j->in;
     if (host) host += (at * j->in_channels * j->host_frames + in_at) * plane;
     move_planes(p, planes, host, false, samples * j->in_channels, frames, j->host_frames, plane);
-    wd_vae_frames_take(p, &x);
+    wd__vae_frames_take(p, &x);
     transpose(p, planes, &x, false, j->in_channels, patch);
-    wd_vae_give(p, planes);
-    for (int i = 0; i < j->layers->count; i++) wd_vae_pass_layer(p, &x, i);
+    wd__vae_give(p, planes);
+    for (int i = 0; i < j->layers->count; i++) wd__vae_pass_layer(p, &x, i);
     patch = j->out_patch;
     plane = x.height * x.width * patch * patch;
-    planes = wd_vae_take(p, samples * j->out_channels * x.frames * plane);
+    planes = wd__vae_take(p, samples * j->out_channels * x.frames * plane);
     transpose(p, planes, &x, true, j->out_channels, patch);
-    wd_vae_frames_give(p, &x);
+    wd__vae_frames_give(p, &x);
     host = j->out;
     if (host) host += (at * j->out_channels * j->out_frames + out_at) * plane;
     move_planes(p, planes, host, true, samples * j->out_channels, x.frames, j->out_frames, plane);
-    wd_vae_give(p, planes);
+    wd__vae_give(p, planes);
     return x.frames;
 }
 
@@ -202,7 +202,7 @@ static void pass_group(wd_vae_pass *p, const job *j, int64_t at, int64_t samples
         out_at += pass_chunk(p, j, at, samples, in_at, frames, out_at);
         in_at += frames;
     }
-    wd_vae_pass_forget(p);
+    wd__vae_pass_forget(p);
 }
 
 /* The bytes of a pass. `rehearsal`, if not NULL, is a queue that gets the launches of every size of
@@ -212,7 +212,7 @@ static size_t measure(const job *j, const wd_tensor *weight, int64_t band_bytes,
 {
     wd_vae_pass pass = {
         .queue = rehearsal, .layers = j->layers, .weight = weight, .band_bytes = band_bytes};
-    wd_vae_pool_over(&pass.pool, NULL, 0);
+    wd__vae_pool_over(&pass.pool, NULL, 0);
     pass_group(&pass, j, 0, j->group);
     if (j->samples % j->group) pass_group(&pass, j, 0, j->samples % j->group);
     return pass.pool.peak;
@@ -229,7 +229,7 @@ static wd_status run(wd_vae *v, const job *j, wd_err *err)
     WD_TRY(wd_device_alloc(&block, device, bytes, "VAE activations", err));
     wd_vae_pass pass = {
         .queue = v->queue, .layers = j->layers, .weight = v->weight, .band_bytes = v->band_bytes};
-    wd_vae_pool_over(&pass.pool, block, bytes);
+    wd__vae_pool_over(&pass.pool, block, bytes);
     for (int64_t at = 0; at < j->samples; at += j->group) {
         int64_t left = j->samples - at;
         pass_group(&pass, j, at, left < j->group ? left : j->group);
@@ -356,7 +356,7 @@ wd_status wd_vae_encode(wd_vae *v, float *mean, const float *image, const int64_
 size_t wd_vae_decode_bytes(const wd_vae_config *config, const int64_t dim[5])
 {
     wd_vae_layers part[WD_VAE_PARTS];
-    if (wd_vae_layers_build(part, NULL, config, NULL) != WD_OK) return 0;
+    if (wd__vae_layers_build(part, NULL, config, NULL) != WD_OK) return 0;
     job j = decode_job(&part[0], config, dim);
     return measure(&j, NULL, BAND_BYTES, NULL);
 }
@@ -373,7 +373,7 @@ void wd_vae_unnormalize(float *latents, const wd_vae_config *c, const int64_t di
     }
 }
 
-void wd_vae_normalize(float *latents, const wd_vae_config *c, const int64_t dim[5])
+void wd__vae_normalize(float *latents, const wd_vae_config *c, const int64_t dim[5])
 {
     int64_t plane = dim[2] * dim[3] * dim[4];
     for (int64_t i = 0; i < dim[0] * dim[1]; i++, latents += plane) {

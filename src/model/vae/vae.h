@@ -42,6 +42,6 @@ size_t wd_vae_decode_bytes(const wd_vae_config *config, const int64_t dim[5]);
 /* Convert diffusion latents x to the VAE's z and back, in place, as the pipeline does: z = x / (1 /
  * std) + mean. */
 void wd_vae_unnormalize(float *latents, const wd_vae_config *config, const int64_t dim[5]);
-void wd_vae_normalize(float *latents, const wd_vae_config *config, const int64_t dim[5]);
+void wd__vae_normalize(float *latents, const wd_vae_config *config, const int64_t dim[5]);
 
 #endif

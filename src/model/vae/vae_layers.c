@@ -204,8 +204,8 @@ static void build_encoder(build *b)
     add_point(b, "quant_conv", 2 * c->z_dim, 2 * c->z_dim);
 }
 
-wd_status wd_vae_layers_build(wd_vae_layers part[WD_VAE_PARTS], wd_tensor_table *table,
-                              const wd_vae_config *config, wd_err *err)
+wd_status wd__vae_layers_build(wd_vae_layers part[WD_VAE_PARTS], wd_tensor_table *table,
+                               const wd_vae_config *config, wd_err *err)
 {
     const int64_t others = 8; /* layers outside the levels; a level has SAVE, resampling, ADD */
     if (config->levels * (config->num_res_blocks + 1 + 3) + others > WD_VAE_LAYERS_MAX)
@@ -237,7 +237,7 @@ wd_status wd_vae_layers_build(wd_vae_layers part[WD_VAE_PARTS], wd_tensor_table 
 wd_status wd_vae_table_open(wd_tensor_table *out, const wd_vae_config *config, wd_err *err)
 {
     wd_vae_layers part[WD_VAE_PARTS];
-    return wd_vae_layers_build(part, out, config, err);
+    return wd__vae_layers_build(part, out, config, err);
 }
 
 void wd_vae_table_close(wd_tensor_table *table)

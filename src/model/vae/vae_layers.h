@@ -54,7 +54,7 @@ typedef struct wd_vae_layers {
 /* Builds the lists of the decoder (part 0, stage 0 of the table) and the encoder (1), and the table
  * to which their lines refer, which the caller closes with wd_vae_table_close. WD_UNSUPPORTED: more
  * than WD_VAE_LAYERS_MAX layers. */
-wd_status wd_vae_layers_build(wd_vae_layers part[WD_VAE_PARTS], wd_tensor_table *table,
-                              const wd_vae_config *config, wd_err *err);
+wd_status wd__vae_layers_build(wd_vae_layers part[WD_VAE_PARTS], wd_tensor_table *table,
+                               const wd_vae_config *config, wd_err *err);
 
 #endif

@@ -5,28 +5,28 @@
  * rows. */
 enum { BAND_ROWS = 8 };
 
-float *wd_vae_take(wd_vae_pass *p, int64_t count)
+float *wd__vae_take(wd_vae_pass *p, int64_t count)
 {
-    return wd_vae_pool_take(&p->pool, (size_t)count * sizeof(float));
+    return wd__vae_pool_take(&p->pool, (size_t)count * sizeof(float));
 }
 
-void wd_vae_give(wd_vae_pass *p, const float *block)
+void wd__vae_give(wd_vae_pass *p, const float *block)
 {
-    wd_vae_pool_give(&p->pool, block);
+    wd__vae_pool_give(&p->pool, block);
 }
 
-void wd_vae_frames_take(wd_vae_pass *p, wd_vae_frames *x)
+void wd__vae_frames_take(wd_vae_pass *p, wd_vae_frames *x)
 {
-    x->data = wd_vae_take(p, x->samples * x->frames * wd_vae_frame_count(x));
+    x->data = wd__vae_take(p, x->samples * x->frames * wd__vae_frame_count(x));
     x->saved = false;
 }
 
-void wd_vae_frames_give(wd_vae_pass *p, const wd_vae_frames *x)
+void wd__vae_frames_give(wd_vae_pass *p, const wd_vae_frames *x)
 {
-    if (!x->saved) wd_vae_give(p, x->data);
+    if (!x->saved) wd__vae_give(p, x->data);
 }
 
-const wd_tensor *wd_vae_weight(const wd_vae_pass *p, int layer, wd_vae_slot slot)
+const wd_tensor *wd__vae_weight(const wd_vae_pass *p, int layer, wd_vae_slot slot)
 {
     int line = p->layers->layer[layer].line[slot];
     return line < 0 || !p->weight ? NULL : &p->weight[line];
@@ -34,7 +34,7 @@ const wd_tensor *wd_vae_weight(const wd_vae_pass *p, int layer, wd_vae_slot slot
 
 /* ---- launches, which a pass that only measures skips ---- */
 
-void wd_vae_copy(wd_vae_pass *p, float *to, const float *from, int64_t count)
+void wd__vae_copy(wd_vae_pass *p, float *to, const float *from, int64_t count)
 {
     if (p->queue) wd_queue_copy(p->queue, to, from, (size_t)count * sizeof *to);
 }
@@ -44,8 +44,8 @@ static void zero(wd_vae_pass *p, float *to, int64_t count)
     if (p->queue) wd_op_fill(p->queue, &(wd_fill_args){.to = to, .type = WD_F32, .count = count});
 }
 
-void wd_vae_norm(wd_vae_pass *p, float *y, const float *x, const wd_tensor *gamma, int64_t rows,
-                 wd_act act)
+void wd__vae_norm(wd_vae_pass *p, float *y, const float *x, const wd_tensor *gamma, int64_t rows,
+                  wd_act act)
 {
     if (!p->queue) return;
     wd_op_channelnorm(p->queue, &(wd_channelnorm_args){.y = y,
@@ -58,8 +58,8 @@ void wd_vae_norm(wd_vae_pass *p, float *y, const float *x, const wd_tensor *gamm
                                                        .act = act});
 }
 
-void wd_vae_point(wd_vae_pass *p, float *y, const float *x, const wd_tensor *w, const wd_tensor *b,
-                  int64_t rows, float beta)
+void wd__vae_point(wd_vae_pass *p, float *y, const float *x, const wd_tensor *w, const wd_tensor *b,
+                   int64_t rows, float beta)
 {
     if (!p->queue) return;
     wd_op_matmul(p->queue, &(wd_matmul_args){.c = y,
@@ -77,8 +77,8 @@ void wd_vae_point(wd_vae_pass *p, float *y, const float *x, const wd_tensor *w, 
                                              .beta = beta});
 }
 
-void wd_vae_add(wd_vae_pass *p, float *y, const float *x, const float *branch, int64_t rows,
-                int64_t width)
+void wd__vae_add(wd_vae_pass *p, float *y, const float *x, const float *branch, int64_t rows,
+                 int64_t width)
 {
     if (!p->queue) return;
     wd_op_residual(p->queue, &(wd_residual_args){.y = y,
@@ -90,7 +90,7 @@ void wd_vae_add(wd_vae_pass *p, float *y, const float *x, const float *branch, i
                                                  .rows_per_sample = rows});
 }
 
-void wd_vae_conv(wd_vae_pass *p, wd_conv_args args, const wd_tensor *w, const wd_tensor *b)
+void wd__vae_conv(wd_vae_pass *p, wd_conv_args args, const wd_tensor *w, const wd_tensor *b)
 {
     if (!p->queue) return;
     args.w = w->data;
@@ -109,35 +109,35 @@ void wd_vae_conv(wd_vae_pass *p, wd_conv_args args, const wd_tensor *w, const wd
 
 /* ---- histories ---- */
 
-float *wd_vae_history(wd_vae_pass *p, int layer, int slot, const wd_vae_frames *x, int64_t frames)
+float *wd__vae_history(wd_vae_pass *p, int layer, int slot, const wd_vae_frames *x, int64_t frames)
 {
     float **history = &p->history[layer][slot];
     if (!*history && p->more) {
-        *history = wd_vae_take(p, frames * wd_vae_frame_count(x));
-        zero(p, *history, frames * wd_vae_frame_count(x));
+        *history = wd__vae_take(p, frames * wd__vae_frame_count(x));
+        zero(p, *history, frames * wd__vae_frame_count(x));
     }
     return *history;
 }
 
-void wd_vae_remember(wd_vae_pass *p, float *history, const wd_vae_frames *x, int64_t frames)
+void wd__vae_remember(wd_vae_pass *p, float *history, const wd_vae_frames *x, int64_t frames)
 {
-    int64_t frame = wd_vae_frame_count(x), newer = x->frames < frames ? x->frames : frames;
+    int64_t frame = wd__vae_frame_count(x), newer = x->frames < frames ? x->frames : frames;
     if (!history || !p->more) return;
-    if (newer < frames) wd_vae_copy(p, history, history + newer * frame, (frames - newer) * frame);
-    wd_vae_copy(p, history + (frames - newer) * frame, x->data + (x->frames - newer) * frame,
-                newer * frame);
+    if (newer < frames) wd__vae_copy(p, history, history + newer * frame, (frames - newer) * frame);
+    wd__vae_copy(p, history + (frames - newer) * frame, x->data + (x->frames - newer) * frame,
+                 newer * frame);
 }
 
-void wd_vae_pass_forget(wd_vae_pass *p)
+void wd__vae_pass_forget(wd_vae_pass *p)
 {
     for (int i = 0; i < p->layers->count; i++)
         for (int slot = 0; slot < 2; slot++) {
-            if (p->history[i][slot]) wd_vae_give(p, p->history[i][slot]);
+            if (p->history[i][slot]) wd__vae_give(p, p->history[i][slot]);
             p->history[i][slot] = NULL;
         }
 }
 
-wd_vae_cut wd_vae_cut_for(const wd_vae_pass *p, int64_t samples, int64_t height, int64_t row_count)
+wd_vae_cut wd__vae_cut_for(const wd_vae_pass *p, int64_t samples, int64_t height, int64_t row_count)
 {
     int64_t fit = p->band_bytes / (row_count * (int64_t)sizeof(float)), pictures = fit / height;
     int64_t rows = fit > BAND_ROWS ? fit / BAND_ROWS * BAND_ROWS : BAND_ROWS;

@@ -14,13 +14,13 @@
 
 enum { ALIGN = 64 };
 
-void wd_vae_pool_over(wd_vae_pool *pool, void *base, size_t capacity)
+void wd__vae_pool_over(wd_vae_pool *pool, void *base, size_t capacity)
 {
     *pool = (wd_vae_pool){.base = base, .capacity = capacity};
     if (!base) *pool = (wd_vae_pool){.base = (char *)ALIGN, .capacity = SIZE_MAX};
 }
 
-void *wd_vae_pool_take(wd_vae_pool *pool, size_t bytes)
+void *wd__vae_pool_take(wd_vae_pool *pool, size_t bytes)
 {
     size_t start = 0, rounded = wd_round_up(bytes ? bytes : 1, ALIGN);
     int at = 0;
@@ -40,7 +40,7 @@ void *wd_vae_pool_take(wd_vae_pool *pool, size_t bytes)
     return pool->base + start;
 }
 
-void wd_vae_pool_give(wd_vae_pool *pool, const void *block)
+void wd__vae_pool_give(wd_vae_pool *pool, const void *block)
 {
     int at = 0;
     while (at < pool->count && pool->base + pool->used[at].offset != block) at++;
@@ -64,31 +64,31 @@ static void causal_band(wd_vae_pass *p, const wd_vae_frames *x, const causal *c,
                         float *out, int64_t at, int64_t pictures, int64_t row, int64_t end)
 {
     int64_t low = row ? row - 1 : 0, high = end < x->height ? end + 1 : end;
-    int64_t frame = wd_vae_frame_count(x), past = c->history ? 2 : 0, co = c->out;
+    int64_t frame = wd__vae_frame_count(x), past = c->history ? 2 : 0, co = c->out;
     int64_t pixels = pictures * (high - low) * x->width, skip = low * x->width * x->channels;
     int64_t out_pixels = pictures * (end - row) * x->width;
     for (int64_t f = 0; f < past + x->frames; f++) {
         const float *from = f < past ? c->history + f * frame : x->data + (at + f - past) * frame;
         float *to = in + f * pixels * x->channels;
         if (c->gamma)
-            wd_vae_norm(p, to, from + skip, c->gamma, pixels, WD_ACT_SILU);
+            wd__vae_norm(p, to, from + skip, c->gamma, pixels, WD_ACT_SILU);
         else
-            wd_vae_copy(p, to, from + skip, pixels * x->channels);
+            wd__vae_copy(p, to, from + skip, pixels * x->channels);
     }
     for (int64_t f = 0; f < x->frames; f++) {
         float *y = c->y + (((at + f) * x->height + row) * x->width) * co;
-        wd_vae_conv(p,
-                    (wd_conv_args){.y = c->add ? out : y,
-                                   .x = in + f * pixels * x->channels,
-                                   .samples = pictures,
-                                   .in = {past + 1, high - low, x->width},
-                                   .kernel = {3, 3, 3},
-                                   .pad_before = {0, row == 0, 1},
-                                   .pad_after = {0, end == x->height, 1},
-                                   .tap0 = 2 - past,
-                                   .tap1 = 3},
-                    c->w, c->b);
-        if (c->add) wd_vae_add(p, y, y, out, out_pixels, co);
+        wd__vae_conv(p,
+                     (wd_conv_args){.y = c->add ? out : y,
+                                    .x = in + f * pixels * x->channels,
+                                    .samples = pictures,
+                                    .in = {past + 1, high - low, x->width},
+                                    .kernel = {3, 3, 3},
+                                    .pad_before = {0, row == 0, 1},
+                                    .pad_after = {0, end == x->height, 1},
+                                    .tap0 = 2 - past,
+                                    .tap1 = 3},
+                     c->w, c->b);
+        if (c->add) wd__vae_add(p, y, y, out, out_pixels, co);
     }
 }
 
@@ -98,10 +98,10 @@ static void causal_conv(wd_vae_pass *p, const wd_vae_frames *x, const causal *c)
     int64_t frames = x->frames + (c->history ? 2 : 0), row_count = x->width * x->channels;
     assert(c->history || x->frames == 1);
     assert(x->samples == 1 || (x->frames == 1 && !c->history));
-    wd_vae_cut cut = wd_vae_cut_for(p, x->samples, x->height, frames * row_count);
+    wd_vae_cut cut = wd__vae_cut_for(p, x->samples, x->height, frames * row_count);
     int64_t halo = cut.rows + 2 < x->height ? cut.rows + 2 : x->height;
-    float *in = wd_vae_take(p, cut.pictures * frames * halo * row_count);
-    float *out = c->add ? wd_vae_take(p, cut.pictures * cut.rows * x->width * c->out) : NULL;
+    float *in = wd__vae_take(p, cut.pictures * frames * halo * row_count);
+    float *out = c->add ? wd__vae_take(p, cut.pictures * cut.rows * x->width * c->out) : NULL;
     for (int64_t at = 0; at < x->samples; at += cut.pictures) {
         int64_t left = x->samples - at, pictures = left < cut.pictures ? left : cut.pictures;
         for (int64_t row = 0; row < x->height; row += cut.rows) {
@@ -109,8 +109,8 @@ static void causal_conv(wd_vae_pass *p, const wd_vae_frames *x, const causal *c)
             causal_band(p, x, c, in, out, at, pictures, row, end);
         }
     }
-    if (out) wd_vae_give(p, out);
-    wd_vae_give(p, in);
+    if (out) wd__vae_give(p, out);
+    wd__vae_give(p, in);
 }
 
 /* ---- layers ---- */
@@ -124,58 +124,58 @@ static const float *seen_before(const wd_vae_pass *p, float *history)
 static void resnet(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     const wd_vae_layer *l = &p->layers->layer[layer];
-    float *history = wd_vae_history(p, layer, 0, x, 2);
+    float *history = wd__vae_history(p, layer, 0, x, 2);
     wd_vae_frames middle = *x, y = *x;
     middle.channels = y.channels = l->out;
-    wd_vae_frames_take(p, &middle);
+    wd__vae_frames_take(p, &middle);
     causal_conv(p, x,
                 &(causal){.history = seen_before(p, history),
-                          .gamma = wd_vae_weight(p, layer, WD_VAE_NORM1),
-                          .w = wd_vae_weight(p, layer, WD_VAE_W1),
-                          .b = wd_vae_weight(p, layer, WD_VAE_B1),
+                          .gamma = wd__vae_weight(p, layer, WD_VAE_NORM1),
+                          .w = wd__vae_weight(p, layer, WD_VAE_W1),
+                          .b = wd__vae_weight(p, layer, WD_VAE_B1),
                           .y = middle.data,
                           .out = l->out});
-    wd_vae_remember(p, history, x, 2);
-    history = wd_vae_history(p, layer, 1, &middle, 2);
+    wd__vae_remember(p, history, x, 2);
+    history = wd__vae_history(p, layer, 1, &middle, 2);
     bool in_place = l->in == l->out && !x->saved;
-    if (!in_place) wd_vae_frames_take(p, &y);
+    if (!in_place) wd__vae_frames_take(p, &y);
     causal_conv(p, &middle,
                 &(causal){.history = seen_before(p, history),
-                          .gamma = wd_vae_weight(p, layer, WD_VAE_NORM2),
-                          .w = wd_vae_weight(p, layer, WD_VAE_W2),
-                          .b = wd_vae_weight(p, layer, WD_VAE_B2),
+                          .gamma = wd__vae_weight(p, layer, WD_VAE_NORM2),
+                          .w = wd__vae_weight(p, layer, WD_VAE_W2),
+                          .b = wd__vae_weight(p, layer, WD_VAE_B2),
                           .y = y.data,
                           .add = in_place,
                           .out = l->out});
-    wd_vae_remember(p, history, &middle, 2);
-    wd_vae_frames_give(p, &middle);
+    wd__vae_remember(p, history, &middle, 2);
+    wd__vae_frames_give(p, &middle);
     if (in_place) return;
     int64_t rows = x->samples * x->frames * x->height * x->width;
     if (l->in != l->out)
-        wd_vae_point(p, y.data, x->data, wd_vae_weight(p, layer, WD_VAE_W3),
-                     wd_vae_weight(p, layer, WD_VAE_B3), rows, 1);
+        wd__vae_point(p, y.data, x->data, wd__vae_weight(p, layer, WD_VAE_W3),
+                      wd__vae_weight(p, layer, WD_VAE_B3), rows, 1);
     else
-        wd_vae_add(p, y.data, y.data, x->data, rows, l->out);
-    wd_vae_frames_give(p, x);
+        wd__vae_add(p, y.data, y.data, x->data, rows, l->out);
+    wd__vae_frames_give(p, x);
     *x = y;
 }
 
 /* A causal convolution, with or without norm and SiLU before it. */
 static void causal_layer(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
-    float *history = wd_vae_history(p, layer, 0, x, 2);
+    float *history = wd__vae_history(p, layer, 0, x, 2);
     wd_vae_frames y = *x;
     y.channels = p->layers->layer[layer].out;
-    wd_vae_frames_take(p, &y);
+    wd__vae_frames_take(p, &y);
     causal_conv(p, x,
                 &(causal){.history = seen_before(p, history),
-                          .gamma = wd_vae_weight(p, layer, WD_VAE_NORM1),
-                          .w = wd_vae_weight(p, layer, WD_VAE_W1),
-                          .b = wd_vae_weight(p, layer, WD_VAE_B1),
+                          .gamma = wd__vae_weight(p, layer, WD_VAE_NORM1),
+                          .w = wd__vae_weight(p, layer, WD_VAE_W1),
+                          .b = wd__vae_weight(p, layer, WD_VAE_B1),
                           .y = y.data,
                           .out = y.channels});
-    wd_vae_remember(p, history, x, 2);
-    wd_vae_frames_give(p, x);
+    wd__vae_remember(p, history, x, 2);
+    wd__vae_frames_give(p, x);
     *x = y;
 }
 
@@ -183,24 +183,24 @@ static void point_layer(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     wd_vae_frames y = *x;
     y.channels = p->layers->layer[layer].out;
-    wd_vae_frames_take(p, &y);
-    wd_vae_point(p, y.data, x->data, wd_vae_weight(p, layer, WD_VAE_W1),
-                 wd_vae_weight(p, layer, WD_VAE_B1), x->samples * x->frames * x->height * x->width,
-                 0);
-    wd_vae_frames_give(p, x);
+    wd__vae_frames_take(p, &y);
+    wd__vae_point(p, y.data, x->data, wd__vae_weight(p, layer, WD_VAE_W1),
+                  wd__vae_weight(p, layer, WD_VAE_B1),
+                  x->samples * x->frames * x->height * x->width, 0);
+    wd__vae_frames_give(p, x);
     *x = y;
 }
 
-/* x += proj(attention(wd_vae_norm(x))), over the pixels of each frame. */
+/* x += proj(attention(wd__vae_norm(x))), over the pixels of each frame. */
 static void attention(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     int64_t tokens = x->height * x->width, pictures = x->samples * x->frames, c = x->channels;
     int64_t rows = pictures * tokens;
-    float *n = wd_vae_take(p, rows * c), *qkv = wd_vae_take(p, rows * 3 * c);
+    float *n = wd__vae_take(p, rows * c), *qkv = wd__vae_take(p, rows * 3 * c);
     assert(!x->saved);
-    wd_vae_norm(p, n, x->data, wd_vae_weight(p, layer, WD_VAE_NORM1), rows, WD_ACT_NONE);
-    wd_vae_point(p, qkv, n, wd_vae_weight(p, layer, WD_VAE_W1), wd_vae_weight(p, layer, WD_VAE_B1),
-                 rows, 0);
+    wd__vae_norm(p, n, x->data, wd__vae_weight(p, layer, WD_VAE_NORM1), rows, WD_ACT_NONE);
+    wd__vae_point(p, qkv, n, wd__vae_weight(p, layer, WD_VAE_W1),
+                  wd__vae_weight(p, layer, WD_VAE_B1), rows, 0);
     if (p->queue)
         wd_op_attention(p->queue, &(wd_attention_args){.o = n,
                                                        .q = qkv,
@@ -217,13 +217,13 @@ static void attention(wd_vae_pass *p, wd_vae_frames *x, int layer)
                                                        .kv_stride = 3 * c,
                                                        .o_stride = c,
                                                        .scale = 1 / sqrtf((float)c)});
-    wd_vae_point(p, x->data, n, wd_vae_weight(p, layer, WD_VAE_W2),
-                 wd_vae_weight(p, layer, WD_VAE_B2), rows, 1);
-    wd_vae_give(p, qkv);
-    wd_vae_give(p, n);
+    wd__vae_point(p, x->data, n, wd__vae_weight(p, layer, WD_VAE_W2),
+                  wd__vae_weight(p, layer, WD_VAE_B2), rows, 1);
+    wd__vae_give(p, qkv);
+    wd__vae_give(p, n);
 }
 
-void wd_vae_pass_layer(wd_vae_pass *p, wd_vae_frames *x, int layer)
+void wd__vae_pass_layer(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     assert(x->channels == p->layers->layer[layer].in || p->save.data);
     switch (p->layers->layer[layer].kind) {
@@ -241,20 +241,20 @@ void wd_vae_pass_layer(wd_vae_pass *p, wd_vae_frames *x, int layer)
         attention(p, x, layer);
         break;
     case WD_VAE_UPSAMPLE:
-        wd_vae_upsample(p, x, layer);
+        wd__vae_upsample(p, x, layer);
         break;
     case WD_VAE_DOWNSAMPLE:
-        wd_vae_downsample(p, x, layer);
+        wd__vae_downsample(p, x, layer);
         break;
     case WD_VAE_SAVE:
         x->saved = true;
         p->save = *x;
         break;
     case WD_VAE_ADD_UP:
-        wd_vae_add_up(p, x, layer);
+        wd__vae_add_up(p, x, layer);
         break;
     case WD_VAE_ADD_DOWN:
-        wd_vae_add_down(p, x, layer);
+        wd__vae_add_down(p, x, layer);
         break;
     }
 }

@@ -36,12 +36,12 @@ typedef struct wd_vae_pool {
 
 /* Starts a pool over `capacity` bytes at `base`; NULL: addresses are not real, and only the peak is
  * used. */
-void wd_vae_pool_over(wd_vae_pool *pool, void *base, size_t capacity);
+void wd__vae_pool_over(wd_vae_pool *pool, void *base, size_t capacity);
 
 /* Takes `bytes`, aligned to 64. The capacity was planned, so exceeding it is a bug in this library.
  */
-void *wd_vae_pool_take(wd_vae_pool *pool, size_t bytes);
-void wd_vae_pool_give(wd_vae_pool *pool, const void *block);
+void *wd__vae_pool_take(wd_vae_pool *pool, size_t bytes);
+void wd__vae_pool_give(wd_vae_pool *pool, const void *block);
 
 /* ---- the pass ---- */
 
@@ -66,21 +66,21 @@ typedef struct wd_vae_pass {
 } wd_vae_pass;
 
 /* Values of one frame. */
-static inline int64_t wd_vae_frame_count(const wd_vae_frames *x)
+static inline int64_t wd__vae_frame_count(const wd_vae_frames *x)
 {
     return x->height * x->width * x->channels;
 }
 
 /* Takes memory for the frames of `x`, whose shape is set. */
-void wd_vae_frames_take(wd_vae_pass *pass, wd_vae_frames *x);
+void wd__vae_frames_take(wd_vae_pass *pass, wd_vae_frames *x);
 
 /* *x = layer(*x); the memory of the input goes back to the pool. */
-void wd_vae_pass_layer(wd_vae_pass *pass, wd_vae_frames *x, int layer);
+void wd__vae_pass_layer(wd_vae_pass *pass, wd_vae_frames *x, int layer);
 
 /* For tests: sets the size of bands to about `bytes`, so that small pictures are cut, too. */
-void wd_vae_set_band_bytes(wd_vae *vae, int64_t bytes);
+void wd__vae_set_band_bytes(wd_vae *vae, int64_t bytes);
 
 /* Gives the histories back after a video. */
-void wd_vae_pass_forget(wd_vae_pass *pass);
+void wd__vae_pass_forget(wd_vae_pass *pass);
 
 #endif

@@ -11,23 +11,23 @@
  * time, and is not added to the history. */
 static wd_vae_frames time_upsample(wd_vae_pass *p, const wd_vae_frames *x, int layer)
 {
-    int64_t frame = wd_vae_frame_count(x);
-    float *history = wd_vae_history(p, layer, 0, x, 2);
+    int64_t frame = wd__vae_frame_count(x);
+    float *history = wd__vae_history(p, layer, 0, x, 2);
     wd_vae_frames y = *x;
-    float *in = wd_vae_take(p, (2 + x->frames) * frame);
+    float *in = wd__vae_take(p, (2 + x->frames) * frame);
     y.channels = 2 * x->channels;
-    wd_vae_frames_take(p, &y);
-    wd_vae_copy(p, in, history, 2 * frame);
-    wd_vae_copy(p, in + 2 * frame, x->data, x->frames * frame);
-    wd_vae_conv(p,
-                (wd_conv_args){.y = y.data,
-                               .x = in,
-                               .samples = 1,
-                               .in = {2 + x->frames, x->height, x->width},
-                               .kernel = {3, 1, 1}},
-                wd_vae_weight(p, layer, WD_VAE_W2), wd_vae_weight(p, layer, WD_VAE_B2));
-    wd_vae_remember(p, history, x, 2);
-    wd_vae_give(p, in);
+    wd__vae_frames_take(p, &y);
+    wd__vae_copy(p, in, history, 2 * frame);
+    wd__vae_copy(p, in + 2 * frame, x->data, x->frames * frame);
+    wd__vae_conv(p,
+                 (wd_conv_args){.y = y.data,
+                                .x = in,
+                                .samples = 1,
+                                .in = {2 + x->frames, x->height, x->width},
+                                .kernel = {3, 1, 1}},
+                 wd__vae_weight(p, layer, WD_VAE_W2), wd__vae_weight(p, layer, WD_VAE_B2));
+    wd__vae_remember(p, history, x, 2);
+    wd__vae_give(p, in);
     return y;
 }
 
@@ -57,9 +57,9 @@ static void upsample_frame(wd_vae_pass *p, float *y, const float *from, const wd
 {
     int64_t h = x->height, w = x->width, c = x->channels, co = p->layers->layer[layer].out;
     int64_t picture = h * w * stride;
-    wd_vae_cut cut = wd_vae_cut_for(p, x->samples, h, 4 * w * c);
+    wd_vae_cut cut = wd__vae_cut_for(p, x->samples, h, 4 * w * c);
     int64_t halo = cut.rows + 2 < h ? cut.rows + 2 : h;
-    float *in = wd_vae_take(p, cut.pictures * halo * 4 * w * c);
+    float *in = wd__vae_take(p, cut.pictures * halo * 4 * w * c);
     for (int64_t at = 0; at < x->samples; at += cut.pictures) {
         int64_t left = x->samples - at, pictures = left < cut.pictures ? left : cut.pictures;
         for (int64_t row = 0; row < h; row += cut.rows) {
@@ -69,48 +69,48 @@ static void upsample_frame(wd_vae_pass *p, float *y, const float *from, const wd
             int64_t skip = row ? 1 : 0, drop = end < h ? 1 : 0;
             double_pixels(p, in, from + at * picture + low * w * stride, pictures, high - low, w, c,
                           picture, stride);
-            wd_vae_conv(p,
-                        (wd_conv_args){.y = y + (at * 2 * h + 2 * row) * 2 * w * co,
-                                       .x = in + skip * 2 * w * c,
-                                       .samples = pictures,
-                                       .in = {1, 2 * (high - low) - skip - drop, 2 * w},
-                                       .kernel = {1, 3, 3},
-                                       .pad_before = {0, row == 0, 1},
-                                       .pad_after = {0, end == h, 1}},
-                        wd_vae_weight(p, layer, WD_VAE_W1), wd_vae_weight(p, layer, WD_VAE_B1));
+            wd__vae_conv(p,
+                         (wd_conv_args){.y = y + (at * 2 * h + 2 * row) * 2 * w * co,
+                                        .x = in + skip * 2 * w * c,
+                                        .samples = pictures,
+                                        .in = {1, 2 * (high - low) - skip - drop, 2 * w},
+                                        .kernel = {1, 3, 3},
+                                        .pad_before = {0, row == 0, 1},
+                                        .pad_after = {0, end == h, 1}},
+                         wd__vae_weight(p, layer, WD_VAE_W1), wd__vae_weight(p, layer, WD_VAE_B1));
         }
     }
-    wd_vae_give(p, in);
+    wd__vae_give(p, in);
 }
 
-void wd_vae_upsample(wd_vae_pass *p, wd_vae_frames *x, int layer)
+void wd__vae_upsample(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     const wd_vae_layer *l = &p->layers->layer[layer];
     bool in_time = l->time == 2 && p->chunk > 0;
     wd_vae_frames from = *x, y = *x;
-    if (l->time == 2) wd_vae_history(p, layer, 0, x, 2);
+    if (l->time == 2) wd__vae_history(p, layer, 0, x, 2);
     if (in_time) {
         from = time_upsample(p, x, layer);
-        wd_vae_frames_give(p, x);
+        wd__vae_frames_give(p, x);
         y.frames *= 2;
     }
     y.height *= 2;
     y.width *= 2;
     y.channels = l->out;
-    wd_vae_frames_take(p, &y);
+    wd__vae_frames_take(p, &y);
     for (int64_t f = 0; f < y.frames; f++) {
         const float *frame =
-            in_time ? from.data + f / 2 * wd_vae_frame_count(&from) + f % 2 * x->channels
-                    : from.data + f * wd_vae_frame_count(&from);
-        upsample_frame(p, y.data + f * wd_vae_frame_count(&y), frame, x, from.channels, layer);
+            in_time ? from.data + f / 2 * wd__vae_frame_count(&from) + f % 2 * x->channels
+                    : from.data + f * wd__vae_frame_count(&from);
+        upsample_frame(p, y.data + f * wd__vae_frame_count(&y), frame, x, from.channels, layer);
     }
-    wd_vae_frames_give(p, &from);
+    wd__vae_frames_give(p, &from);
     *x = y;
 }
 
 /* A 3x3 convolution of stride 2 with a row and a column of zeros at the end. Then, from the second
  * chunk on, two frames become one, with the last frame of the previous chunk before them. */
-void wd_vae_downsample(wd_vae_pass *p, wd_vae_frames *x, int layer)
+void wd__vae_downsample(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     const wd_vae_layer *l = &p->layers->layer[layer];
     bool in_time = l->time == 2 && p->chunk > 0;
@@ -118,41 +118,41 @@ void wd_vae_downsample(wd_vae_pass *p, wd_vae_frames *x, int layer)
     space.height /= 2;
     space.width /= 2;
     space.frames += in_time;
-    wd_vae_frames_take(p, &space);
-    int64_t frame = wd_vae_frame_count(&space);
+    wd__vae_frames_take(p, &space);
+    int64_t frame = wd__vae_frame_count(&space);
     wd_vae_frames fresh = space; /* without the frame of the previous chunk */
     fresh.data += in_time ? frame : 0;
     fresh.frames = x->frames;
-    wd_vae_conv(p,
-                (wd_conv_args){.y = fresh.data,
-                               .x = x->data,
-                               .samples = x->samples * x->frames,
-                               .in = {1, x->height, x->width},
-                               .kernel = {1, 3, 3},
-                               .stride = {1, 2, 2},
-                               .pad_after = {0, 1, 1}},
-                wd_vae_weight(p, layer, WD_VAE_W1), wd_vae_weight(p, layer, WD_VAE_B1));
-    wd_vae_frames_give(p, x);
+    wd__vae_conv(p,
+                 (wd_conv_args){.y = fresh.data,
+                                .x = x->data,
+                                .samples = x->samples * x->frames,
+                                .in = {1, x->height, x->width},
+                                .kernel = {1, 3, 3},
+                                .stride = {1, 2, 2},
+                                .pad_after = {0, 1, 1}},
+                 wd__vae_weight(p, layer, WD_VAE_W1), wd__vae_weight(p, layer, WD_VAE_B1));
+    wd__vae_frames_give(p, x);
     *x = space;
     if (l->time != 2) return;
-    float *history = wd_vae_history(p, layer, 0, &space, 1);
+    float *history = wd__vae_history(p, layer, 0, &space, 1);
     if (in_time) {
         wd_vae_frames y = space;
         y.frames = (space.frames - 3) / 2 + 1;
-        wd_vae_frames_take(p, &y);
-        wd_vae_copy(p, space.data, history, frame);
-        wd_vae_conv(p,
-                    (wd_conv_args){.y = y.data,
-                                   .x = space.data,
-                                   .samples = 1,
-                                   .in = {space.frames, space.height, space.width},
-                                   .kernel = {3, 1, 1},
-                                   .stride = {2, 1, 1}},
-                    wd_vae_weight(p, layer, WD_VAE_W2), wd_vae_weight(p, layer, WD_VAE_B2));
+        wd__vae_frames_take(p, &y);
+        wd__vae_copy(p, space.data, history, frame);
+        wd__vae_conv(p,
+                     (wd_conv_args){.y = y.data,
+                                    .x = space.data,
+                                    .samples = 1,
+                                    .in = {space.frames, space.height, space.width},
+                                    .kernel = {3, 1, 1},
+                                    .stride = {2, 1, 1}},
+                     wd__vae_weight(p, layer, WD_VAE_W2), wd__vae_weight(p, layer, WD_VAE_B2));
         *x = y;
     }
-    wd_vae_remember(p, history, &fresh, 1);
-    if (in_time) wd_vae_frames_give(p, &space);
+    wd__vae_remember(p, history, &fresh, 1);
+    if (in_time) wd__vae_frames_give(p, &space);
 }
 
 /* ---- shortcuts of the 2.2 layout ----
@@ -189,14 +189,14 @@ static void add_side(wd_vae_pass *p, side to, side from, const wd_vae_frames *co
 
 static side coarse_side(const wd_vae_frames *x)
 {
-    return (side){x->data, wd_vae_frame_count(x), x->width * x->channels, x->channels, 1, 0};
+    return (side){x->data, wd__vae_frame_count(x), x->width * x->channels, x->channels, 1, 0};
 }
 
 /* The fine pixels (t, a, b) of all coarse pixels. */
 static side fine_side(const wd_vae_frames *x, const wd_vae_layer *l, bool first, int64_t t,
                       int64_t a, int64_t b)
 {
-    int64_t frame = wd_vae_frame_count(x), row = x->width * x->channels;
+    int64_t frame = wd__vae_frame_count(x), row = x->width * x->channels;
     return (side){x->data + (first ? 0 : t * frame) + a * row + b * x->channels,
                   first ? frame : l->time * frame,
                   l->space * row,
@@ -206,7 +206,7 @@ static side fine_side(const wd_vae_frames *x, const wd_vae_layer *l, bool first,
 }
 
 /* x += DupUp3D(saved): coarse channel = floor(q / repeats) with q of the fine channel. */
-void wd_vae_add_up(wd_vae_pass *p, wd_vae_frames *x, int layer)
+void wd__vae_add_up(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     const wd_vae_layer *l = &p->layers->layer[layer];
     int64_t parts = l->time * l->space * l->space, repeats = l->out * parts / l->in;
@@ -224,13 +224,13 @@ void wd_vae_add_up(wd_vae_pass *p, wd_vae_frames *x, int layer)
             add_side(p, to, from, &p->save, l->out, 1, 1);
         }
     }
-    wd_vae_give(p, p->save.data);
+    wd__vae_give(p, p->save.data);
     p->save = (wd_vae_frames){0};
 }
 
 /* x += AvgDown3D(saved): coarse channel = floor(q / run) with q of the fine channel, mean of `run`.
  */
-void wd_vae_add_down(wd_vae_pass *p, wd_vae_frames *x, int layer)
+void wd__vae_add_down(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     const wd_vae_layer *l = &p->layers->layer[layer];
     int64_t parts = l->time * l->space * l->space, run = l->in * parts / l->out;
@@ -249,6 +249,6 @@ void wd_vae_add_down(wd_vae_pass *p, wd_vae_frames *x, int layer)
             add_side(p, to, from, x, l->in, 1, 1 / (float)run);
         }
     }
-    wd_vae_give(p, p->save.data);
+    wd__vae_give(p, p->save.data);
     p->save = (wd_vae_frames){0};
 }

@@ -62,7 +62,7 @@ static void check_decode(const char *folder, const char *suffix, int64_t band_by
     session s = open_session(folder, WD_VAE_DECODER, true);
     snprintf(in, sizeof in, "in%s.safetensors", suffix);
     snprintf(out, sizeof out, "out%s.safetensors", suffix);
-    if (band_bytes != BANDS) wd_vae_set_band_bytes(s.vae, band_bytes);
+    if (band_bytes != BANDS) wd__vae_set_band_bytes(s.vae, band_bytes);
     wd_tensor z = load(folder, in, "latents"), want = load(folder, out, "sample");
     int64_t count = wd_tensor_count(&want);
     float *image = calloc((size_t)count, sizeof *image);
@@ -83,7 +83,7 @@ static void check_encode(const char *folder, const char *suffix, int64_t band_by
     session s = open_session(folder, WD_VAE_ENCODER, true);
     snprintf(in, sizeof in, "in%s.safetensors", suffix);
     snprintf(out, sizeof out, "out%s.safetensors", suffix);
-    if (band_bytes != BANDS) wd_vae_set_band_bytes(s.vae, band_bytes);
+    if (band_bytes != BANDS) wd__vae_set_band_bytes(s.vae, band_bytes);
     wd_tensor image = load(folder, in, "image"), want = load(folder, out, "encoded_mean");
     int64_t count = wd_tensor_count(&want);
     float *mean = calloc((size_t)count, sizeof *mean);
@@ -221,7 +221,7 @@ static void normalisation(void **state)
     wd_vae_unnormalize(y, &s.config, dim);
     assert_float_equal(y[0], x[0] * s.config.latents_std[0] + s.config.latents_mean[0], 1e-5);
     assert_float_equal(y[479], x[479] * s.config.latents_std[15] + s.config.latents_mean[15], 1e-5);
-    wd_vae_normalize(y, &s.config, dim);
+    wd__vae_normalize(y, &s.config, dim);
     assert_true(wd_test_rel_error(y, x, 480) < 1e-6);
     close_session(&s);
 }

@@ -19,7 +19,7 @@ wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_cluster *c
     wd_placement p = {.experts = size->experts,
                       .stages = size->stages,
                       .buffers = BUFFERS_LEAST,
-                      .ranks = wd_cluster_ranks(cluster),
+                      .ranks = wd__cluster_ranks(cluster),
                       .devices = cluster->devices};
     for (int d = 0; d < cluster->devices; d++)
         if (goes_by_batch(size, cluster, d)) p.by_batch |= 1u << d;

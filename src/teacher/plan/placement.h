@@ -192,7 +192,7 @@ typedef struct wd_cluster {
     int batches;   /* micro-batches of an expert in a rank's sweep, at most */
 } wd_cluster;
 
-static inline int wd_cluster_ranks(const wd_cluster *cluster)
+static inline int wd__cluster_ranks(const wd_cluster *cluster)
 {
     return cluster->ranks > 1 ? cluster->ranks : 1;
 }
@@ -200,13 +200,13 @@ static inline int wd_cluster_ranks(const wd_cluster *cluster)
 static inline int wd_cluster_host_ranks(const wd_cluster *cluster)
 {
     const int hosts = cluster->hosts > 1 ? cluster->hosts : 1;
-    return (wd_cluster_ranks(cluster) + hosts - 1) / hosts;
+    return (wd__cluster_ranks(cluster) + hosts - 1) / hosts;
 }
 
 /* The number of devices of all ranks. */
-static inline int wd_cluster_devices(const wd_cluster *cluster)
+static inline int wd__cluster_devices(const wd_cluster *cluster)
 {
-    return wd_cluster_ranks(cluster) * cluster->devices;
+    return wd__cluster_ranks(cluster) * cluster->devices;
 }
 
 static inline const wd_cluster_device *wd_cluster_at(const wd_cluster *cluster, int device)
@@ -215,7 +215,7 @@ static inline const wd_cluster_device *wd_cluster_at(const wd_cluster *cluster, 
 }
 
 /* FLOP/s of a device's teacher, or of its student. */
-static inline double wd_cluster_teacher_rate(const wd_cluster *cluster, int device)
+static inline double wd__cluster_teacher_rate(const wd_cluster *cluster, int device)
 {
     return wd_cluster_at(cluster, device)->flops_per_s[cluster->teacher];
 }
@@ -226,7 +226,7 @@ static inline double wd_cluster_student_rate(const wd_cluster *cluster, int devi
 }
 
 /* The host that has a device. */
-static inline int wd_cluster_host(const wd_cluster *cluster, int device)
+static inline int wd__cluster_host(const wd_cluster *cluster, int device)
 {
     return device / cluster->devices / wd_cluster_host_ranks(cluster);
 }

@@ -98,22 +98,22 @@ static wd_placed_device device_bytes(wd_placed_host *host, const wd_placement *p
     return to;
 }
 
-void wd_placement_bytes(wd_placed_bytes *out, const wd_placement *placement,
-                        const wd_teacher_size *size, const wd_cluster *cluster)
+void wd__placement_bytes(wd_placed_bytes *out, const wd_placement *placement,
+                         const wd_teacher_size *size, const wd_cluster *cluster)
 {
     wd_sweep_device part[WD_CLUSTER_DEVICES_MAX];
     wd_placed_host host = {0};
-    out->devices = placement->each ? cluster->devices : wd_cluster_devices(cluster);
+    out->devices = placement->each ? cluster->devices : wd__cluster_devices(cluster);
     out->host = host;
     out->host_taken = cluster->host_taken;
     out->mapped = 0;
-    wd_sweep_devices(part, out->devices, placement, cluster->batches);
+    wd__sweep_devices(part, out->devices, placement, cluster->batches);
     for (int d = 0, last = 0; d < out->devices; d++) {
-        if (wd_cluster_host(cluster, d) != last) host = (wd_placed_host){0};
-        last = wd_cluster_host(cluster, d);
+        if (wd__cluster_host(cluster, d) != last) host = (wd_placed_host){0};
+        last = wd__cluster_host(cluster, d);
         out->device[d] = device_bytes(&host, placement, size, cluster, &part[d], d);
         out->mapped += out->device[d].mapped;
-        if (wd_placed_host_total(&host) >= wd_placed_host_total(&out->host)) out->host = host;
+        if (wd__placed_host_total(&host) >= wd__placed_host_total(&out->host)) out->host = host;
     }
 }
 
@@ -123,7 +123,7 @@ size_t wd_placed_total(const wd_placed_device *device)
            device->workspace;
 }
 
-size_t wd_placed_host_total(const wd_placed_host *host)
+size_t wd__placed_host_total(const wd_placed_host *host)
 {
     return host->weights + host->reading + host->transfers + host->processors;
 }
@@ -140,13 +140,13 @@ size_t wd_placed_peak(const wd_placed_bytes *bytes, int device)
     return peak_of(&bytes->device[device]);
 }
 
-bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,
-                     const wd_cluster *cluster, int device)
+bool wd__placed_holds(const wd_placement *placement, const wd_teacher_size *size,
+                      const wd_cluster *cluster, int device)
 {
     wd_sweep_device part[WD_CLUSTER_DEVICES_MAX];
     const wd_cluster_device *on = wd_cluster_at(cluster, device);
     wd_placed_host host = {0};
-    wd_sweep_devices(part, wd_cluster_devices(cluster), placement, cluster->batches);
+    wd__sweep_devices(part, wd__cluster_devices(cluster), placement, cluster->batches);
     const wd_placed_device bytes =
         device_bytes(&host, placement, size, cluster, &part[device], device);
     return peak_of(&bytes) <= on->bytes;
@@ -154,6 +154,6 @@ bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,
 
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster)
 {
-    return wd_placed_host_total(&bytes->host) +
+    return wd__placed_host_total(&bytes->host) +
            (size_t)wd_cluster_host_ranks(cluster) * bytes->host_taken;
 }

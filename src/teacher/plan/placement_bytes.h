@@ -41,8 +41,8 @@ typedef struct wd_placed_sizes {
 
 void wd_placed_sizes_add(wd_placed_sizes *sizes, wd_stage_kind kind, const wd_stage_size *stage);
 
-void wd_placement_bytes(wd_placed_bytes *out, const wd_placement *placement,
-                        const wd_teacher_size *size, const wd_cluster *cluster);
+void wd__placement_bytes(wd_placed_bytes *out, const wd_placement *placement,
+                         const wd_teacher_size *size, const wd_cluster *cluster);
 
 /* The bytes that the teacher takes on a device while it is used. */
 size_t wd_placed_total(const wd_placed_device *device);
@@ -53,14 +53,14 @@ size_t wd_placed_activations(const wd_sweep_device *part, const wd_sweep_need *n
 size_t wd_placed_workspace(const wd_sweep_device *part, const wd_cluster_device *device);
 
 /* The sum of a host's bytes. */
-size_t wd_placed_host_total(const wd_placed_host *host);
+size_t wd__placed_host_total(const wd_placed_host *host);
 
 /* The peaks of a device's pool and of host memory, the student's part included. */
 size_t wd_placed_peak(const wd_placed_bytes *bytes, int device);
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster);
 
 /* Whether a device has room for what the placement gives it. */
-bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,
-                     const wd_cluster *cluster, int device);
+bool wd__placed_holds(const wd_placement *placement, const wd_teacher_size *size,
+                      const wd_cluster *cluster, int device);
 
 #endif

@@ -42,7 +42,7 @@ struct wd_planner {
 
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err)
 {
-    const int links = wd_traffic_room(&input->size, &input->cluster);
+    const int links = wd__traffic_room(&input->size, &input->cluster);
     wd_planner *p;
     WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a planner", err));
     p->input = *input;
@@ -111,7 +111,7 @@ wd_status wd_planner_play(wd_timeline *out, wd_planner *planner, const wd_strate
     const int64_t window = wd_placed_window(&plan->placement, plan->window);
     WD_TRY(fill(&cluster, &size, planner, window, plan->micro_batch, err));
     cluster.uncached = plan->uncached;
-    return wd_timeline_play(out, &sweep, fn, context, err);
+    return wd__timeline_play(out, &sweep, fn, context, err);
 }
 
 double wd_planner_copied(const wd_strategy_plan *plan)
@@ -124,8 +124,8 @@ const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan
 {
     wd_cluster cluster = planner->input.cluster;
     cluster.uncached = plan->uncached;
-    wd_planner_move(&planner->traffic, plan, &planner->input, &planner->input.size, &cluster);
-    wd_traffic_sort(&planner->traffic);
+    wd__planner_move(&planner->traffic, plan, &planner->input, &planner->input.size, &cluster);
+    wd__traffic_sort(&planner->traffic);
     return &planner->traffic;
 }
 
@@ -144,7 +144,7 @@ static int64_t efficient_micro_batch(const wd_sweep_options *o, int64_t window)
 static int64_t pipelined_micro_batch(const wd_planner_input *in, int64_t window)
 {
     int64_t micro = efficient_micro_batch(&in->sweep, window);
-    const int devices = wd_cluster_devices(&in->cluster), stages = in->size.stages;
+    const int devices = wd__cluster_devices(&in->cluster), stages = in->size.stages;
     int64_t most = window / (BATCHES_PER_DEVICE * (devices < stages ? devices : stages));
     if (in->sweep.micro_batch || micro <= most) return micro;
     return wd_sweep_fitted(most > 0 ? most : 1, window);
@@ -173,7 +173,7 @@ static size_t shortfall(size_t needed, size_t there)
 
 static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const wd_cluster *cluster)
 {
-    wd_placement_bytes(&plan->bytes, &plan->placement, size, cluster);
+    wd__placement_bytes(&plan->bytes, &plan->placement, size, cluster);
     plan->fits = true;
     for (int d = 0; d < plan->bytes.devices; d++) {
         plan->missing[d] =
@@ -236,7 +236,7 @@ static bool is_much_faster(const wd_strategy_plan *a, const wd_strategy_plan *b)
 /* How many of a window's states a rank's sweep has. */
 static int64_t share_of(const wd_planner *p, wd_strategy strategy, int64_t window)
 {
-    const wd_placement whose = {.each = wd_strategy_is_each(strategy, &p->input.cluster),
+    const wd_placement whose = {.each = wd__strategy_is_each(strategy, &p->input.cluster),
                                 .ranks = p->input.cluster.ranks};
     return wd_placed_window(&whose, window);
 }
@@ -254,7 +254,7 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
     WD_TRY(place(&out->placement, &p->input.request, strategy, size, cluster, err));
     account(out, size, cluster);
     cluster->uncached = out->uncached;
-    return wd_planner_predict(out, &p->input, size, cluster, err);
+    return wd__planner_predict(out, &p->input, size, cluster, err);
 }
 
 /* Plans a strategy with this window. What a micro-batch needs decides how stages are placed, and
@@ -277,13 +277,13 @@ static void count_bytes(wd_strategy_plan *plan, wd_planner *planner)
 {
     const wd_traffic *traffic = wd_planner_traffic(planner, plan);
     for (int k = 0; k < WD_LINKS; k++)
-        plan->step_bytes[k] = wd_traffic_bytes(traffic, (wd_link_kind)k);
-    plan->step_bytes_sent = wd_traffic_sent(traffic);
+        plan->step_bytes[k] = wd__traffic_bytes(traffic, (wd_link_kind)k);
+    plan->step_bytes_sent = wd__traffic_sent(traffic);
 }
 
 static bool has_other_bits(const wd_placement *placement, const wd_cluster *cluster)
 {
-    for (int d = 0; d < wd_cluster_devices(cluster); d++)
+    for (int d = 0; d < wd__cluster_devices(cluster); d++)
         if (wd_cluster_at(cluster, d)->other_bits && wd_placed_computes(placement, d)) return true;
     return false;
 }
@@ -294,7 +294,7 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
     const wd_planner_input *in = &planner->input;
     memset(out, 0, sizeof *out);
     out->strategy = strategy;
-    out->objection = wd_strategy_objection(strategy, &in->cluster);
+    out->objection = wd__strategy_objection(strategy, &in->cluster);
     if (strategy == WD_STRATEGY_custom && !in->request.custom)
         out->objection = "custom needs --teacher_device_map";
     if (out->objection) return WD_OK;
@@ -416,7 +416,7 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
     if (strategy == WD_STRATEGY_custom && !in->request.custom)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "teacher_device_strategy: custom needs --teacher_device_map FILE");
-    WD_TRY(wd_strategy_check(strategy, &in->cluster, err));
+    WD_TRY(wd__strategy_check(strategy, &in->cluster, err));
     WD_TRY(plan_once(planner, strategy, err));
     *out = planner->plan[strategy];
     return WD_OK;

@@ -112,7 +112,7 @@ typedef struct host_sends {
  * them among themselves. */
 static host_sends exchange(const wd_cluster *cluster, double bytes, bool flat)
 {
-    const double ranks = wd_cluster_ranks(cluster), near = wd_cluster_host_ranks(cluster);
+    const double ranks = wd__cluster_ranks(cluster), near = wd_cluster_host_ranks(cluster);
     return (host_sends){bytes * (flat ? near * (near - 1) / ranks : near - 1),
                         bytes * (flat ? near : 1) * (ranks - near) / ranks};
 }
@@ -141,7 +141,7 @@ static wd_student_load student_of(const wd_planner_input *in)
         .targets = s->step_targets,
         .ahead = s->steps_ahead,
         .compute_seconds = compute,
-        .after_seconds = wd_cluster_ranks(cluster) > 1 ? (1 - g->final_share) * compute : 0,
+        .after_seconds = wd__cluster_ranks(cluster) > 1 ? (1 - g->final_share) * compute : 0,
         .link_seconds = (s->step_bytes + s->back_bytes) / link + carried,
         .network_seconds = messages,
         .reduce_seconds = fmax(messages, carried),
@@ -157,8 +157,8 @@ static wd_student_load student_of(const wd_planner_input *in)
 
 /* ---- bytes ---- */
 
-void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_planner_input *in,
-                     const wd_teacher_size *size, const wd_cluster *cluster)
+void wd__planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_planner_input *in,
+                      const wd_teacher_size *size, const wd_cluster *cluster)
 {
     sweep_kind kind[SWEEP_KINDS] = {0};
     const wd_student_load student = student_of(in);
@@ -168,9 +168,9 @@ void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_pla
         if (!(kind[k].sweeps > 0)) continue;
         const wd_sweep_load load = load_of(&kind[k], plan, in, &student);
         const wd_sweep_setting sweep = {&plan->placement, size, cluster, &load};
-        wd_traffic_sweeps(out, &sweep, in->student.step_targets * kind[k].sweeps);
+        wd__traffic_sweeps(out, &sweep, in->student.step_targets * kind[k].sweeps);
     }
-    wd_traffic_student(out, &plan->placement, cluster, &student.traffic);
+    wd__traffic_student(out, &plan->placement, cluster, &student.traffic);
 }
 
 /* ---- both ---- */
@@ -208,7 +208,7 @@ static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_plan
         const wd_sweep_load load = load_of(&kind[k], plan, in, student);
         const wd_sweep_setting sweep = {&plan->placement, size, cluster, &load};
         wd_timeline t;
-        WD_TRY(wd_timeline_play(&t, &sweep, NULL, NULL, err));
+        WD_TRY(wd__timeline_play(&t, &sweep, NULL, NULL, err));
         const double seconds = t.sweep_seconds * sweeps;
         step.seconds += seconds;
         step.busiest += t.busy * seconds;
@@ -223,8 +223,8 @@ static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_plan
     return WD_OK;
 }
 
-wd_status wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
-                             const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err)
+wd_status wd__planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
+                              const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err)
 {
     const wd_student_load student = student_of(in);
     const double final_seconds = in->gradients.final_share * student.compute_seconds;

@@ -111,7 +111,7 @@ static void random_cluster(scene *s)
 static void random_custom(scene *s)
 {
     const wd_cluster *cluster = &s->input.cluster;
-    const int devices = wd_cluster_devices(cluster);
+    const int devices = wd__cluster_devices(cluster);
     s->custom = wd_placement_begin(&s->input.size, cluster);
     for (int e = 0; e < s->custom.experts; e++) {
         wd_stage_placement place = {WD_HOME_DEVICE, 0};
@@ -394,7 +394,7 @@ static void peaks_are_exact(void **state)
         if (plan.objection || !plan.fits) continue;
         const wd_cluster cluster = cluster_of(&s.input, &plan);
         wd_placed_bytes bytes;
-        wd_placement_bytes(&bytes, &plan.placement, &s.input.size, &cluster);
+        wd__placement_bytes(&bytes, &plan.placement, &s.input.size, &cluster);
         wd_planner_input exact = s.input;
         exact.sweep.window_max = plan.window;
         exact.sweep.micro_batch = plan.micro_batch;
@@ -454,7 +454,7 @@ static double work_seconds(const scene *s, int64_t micro_batch)
     wd_test_ok(wd_sweep_need_of(&need, &o, accelerator, wd_device_open_dry, &err), &err);
     const double target = need.flops[WD_STAGE_EMBED] + need.flops[WD_STAGE_HEAD] +
                           (double)(in->size.stages - 2) * need.flops[WD_STAGE_BLOCK];
-    return in->student.step_targets * target / wd_cluster_teacher_rate(&in->cluster, 0) +
+    return in->student.step_targets * target / wd__cluster_teacher_rate(&in->cluster, 0) +
            in->student.step_flops / wd_cluster_student_rate(&in->cluster, 0);
 }
 

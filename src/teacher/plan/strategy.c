@@ -52,7 +52,7 @@ typedef struct accelerators {
 static accelerators accelerators_of(const wd_cluster *cluster)
 {
     accelerators out = {.own = 0};
-    for (int d = 0; d < wd_cluster_devices(cluster); d++) {
+    for (int d = 0; d < wd__cluster_devices(cluster); d++) {
         if (wd_cluster_at(cluster, d)->reads_host) continue;
         out.device[out.all++] = d;
         out.own += d < cluster->devices;
@@ -60,7 +60,7 @@ static accelerators accelerators_of(const wd_cluster *cluster)
     return out;
 }
 
-const char *wd_strategy_objection(wd_strategy strategy, const wd_cluster *cluster)
+const char *wd__strategy_objection(wd_strategy strategy, const wd_cluster *cluster)
 {
     const accelerators on = accelerators_of(cluster);
     switch (strategy) {
@@ -69,7 +69,7 @@ const char *wd_strategy_objection(wd_strategy strategy, const wd_cluster *cluste
     case WD_STRATEGY_gpu:
         return on.own < 1 ? "gpu needs a device" : NULL;
     case WD_STRATEGY_gpu0:
-        return on.own < 1 && wd_cluster_ranks(cluster) < 2 ? "gpu0 needs a device" : NULL;
+        return on.own < 1 && wd__cluster_ranks(cluster) < 2 ? "gpu0 needs a device" : NULL;
     case WD_STRATEGY_balanced:
         return on.all < 2 ? "balanced needs two devices or more" : NULL;
     case WD_STRATEGY_sequential:
@@ -81,24 +81,24 @@ const char *wd_strategy_objection(wd_strategy strategy, const wd_cluster *cluste
     }
 }
 
-bool wd_strategy_is_each(wd_strategy strategy, const wd_cluster *cluster)
+bool wd__strategy_is_each(wd_strategy strategy, const wd_cluster *cluster)
 {
-    return wd_cluster_ranks(cluster) > 1 &&
+    return wd__cluster_ranks(cluster) > 1 &&
            (strategy == WD_STRATEGY_cpu || strategy == WD_STRATEGY_gpu ||
             strategy == WD_STRATEGY_offload || strategy == WD_STRATEGY_disk);
 }
 
-wd_status wd_strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_err *err)
+wd_status wd__strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_err *err)
 {
     char can[128] = "";
     size_t used = 0;
-    if (!wd_strategy_objection(strategy, cluster)) return WD_OK;
+    if (!wd__strategy_objection(strategy, cluster)) return WD_OK;
     for (int i = 0; i < WD_STRATEGY_COUNT; i++) {
-        if (wd_strategy_objection((wd_strategy)i, cluster)) continue;
+        if (wd__strategy_objection((wd_strategy)i, cluster)) continue;
         used = wd_append_text(can, sizeof can, used, "%s%s", used ? ", " : "", names[i]);
     }
     return wd_fail(err, WD_UNSUPPORTED, "teacher_device_strategy: %s; these devices can serve %s",
-                   wd_strategy_objection(strategy, cluster), can);
+                   wd__strategy_objection(strategy, cluster), can);
 }
 
 /* ---- placements ---- */
@@ -122,7 +122,7 @@ static double seconds_of(const wd_teacher_size *size, const wd_cluster *cluster,
     const double student = wd_cluster_at(cluster, device)->student_flops;
     double flops = 0;
     for (int s = from; s < end; s++) flops += size->flops[s];
-    return flops / wd_cluster_teacher_rate(cluster, device) +
+    return flops / wd__cluster_teacher_rate(cluster, device) +
            student / wd_cluster_student_rate(cluster, device);
 }
 
@@ -143,14 +143,14 @@ static double fill_in_turn(wd_placement *out, const wd_teacher_size *size,
         int end = from;
         while (end < out->stages && seconds_of(size, cluster, number, from, end + 1) < limit) end++;
         place_run(out, from, end, WD_HOME_DEVICE, number);
-        for (; end > from && !wd_placed_holds(out, size, cluster, number); end--)
+        for (; end > from && !wd__placed_holds(out, size, cluster, number); end--)
             place_run(out, end - 1, end, WD_HOME_DEVICE, last);
         if (end > from) slowest = fmax(slowest, seconds_of(size, cluster, number, from, end));
         from = end;
     }
     if (from == out->stages) return slowest;
     const double left = seconds_of(size, cluster, last, from, out->stages);
-    return left < limit && wd_placed_holds(out, size, cluster, last) ? fmax(slowest, left) : -1;
+    return left < limit && wd__placed_holds(out, size, cluster, last) ? fmax(slowest, left) : -1;
 }
 
 /* The slowest device that has stages is as fast as possible: devices are filled in turn, each time
@@ -178,7 +178,7 @@ static void place_balanced(wd_placement *out, const wd_teacher_size *size,
 static wd_status teacher_device(int *out, const wd_cluster *cluster, int rank,
                                 const accelerators *on, wd_err *err)
 {
-    const int ranks = wd_cluster_ranks(cluster), there = ranks > 1 ? ranks : on->own;
+    const int ranks = wd__cluster_ranks(cluster), there = ranks > 1 ? ranks : on->own;
     if (rank < 0 || rank >= there)
         return wd_fail(err, WD_INVALID_ARGUMENT, "teacher_rank: %d is no %s; there are 0 to %d",
                        rank, ranks > 1 ? "rank" : "device", there - 1);
@@ -195,9 +195,9 @@ wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_te
     const accelerators on = accelerators_of(cluster);
     int device = on.own ? on.device[0] : processor_of(cluster);
     wd_home home = WD_HOME_DEVICE;
-    WD_TRY(wd_strategy_check(strategy, cluster, err));
+    WD_TRY(wd__strategy_check(strategy, cluster, err));
     *out = wd_placement_begin(size, cluster);
-    out->each = wd_strategy_is_each(strategy, cluster);
+    out->each = wd__strategy_is_each(strategy, cluster);
     switch (strategy) {
     case WD_STRATEGY_balanced:
         place_balanced(out, size, cluster, &on);

@@ -1,7 +1,7 @@
 /* Strategies: the ways of placing a teacher that have a name.
  *
  * A strategy makes the best placement of its kind; whether that fits is a question of its own
- * (wd_placement_bytes), so that one that does not can say by how much. */
+ * (wd__placement_bytes), so that one that does not can say by how much. */
 #ifndef WD_TEACHER_PLAN_STRATEGY_H
 #define WD_TEACHER_PLAN_STRATEGY_H
 
@@ -34,16 +34,16 @@ wd_status wd_strategy_of(wd_strategy *out, const char *name, wd_err *err);
 
 /* Why such devices cannot serve `strategy`, as in "balanced needs two devices or more"; NULL: they
  * can. */
-const char *wd_strategy_objection(wd_strategy strategy, const wd_cluster *cluster);
+const char *wd__strategy_objection(wd_strategy strategy, const wd_cluster *cluster);
 
 /* WD_UNSUPPORTED, naming the strategies that these devices can serve, where there is an objection.
  */
-wd_status wd_strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_err *err);
+wd_status wd__strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_err *err);
 
 /* Whether under the strategy each of several ranks has a teacher of its own. */
-bool wd_strategy_is_each(wd_strategy strategy, const wd_cluster *cluster);
+bool wd__strategy_is_each(wd_strategy strategy, const wd_cluster *cluster);
 
-/* *out = the placement of a strategy other than custom and auto, after wd_strategy_check.
+/* *out = the placement of a strategy other than custom and auto, after wd__strategy_check.
  * `teacher_rank`, for gpu0: the rank whose first device has the teacher, or if there is one rank,
  * the number of the device.
  *

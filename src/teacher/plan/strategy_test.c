@@ -138,7 +138,7 @@ static void sequential_fills_the_first(void **state)
         wd_placement p;
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_sequential, &size, &cluster, 0, &err), &err);
         wd_placed_bytes bytes;
-        wd_placement_bytes(&bytes, &p, &size, &cluster);
+        wd__placement_bytes(&bytes, &p, &size, &cluster);
         for (int d = 0; d + 1 < cluster.devices; d++)
             assert_true(wd_placed_peak(&bytes, d) <= cluster.device[d].bytes);
         for (int s = 1; s < p.stages; s++) {
@@ -148,7 +148,7 @@ static void sequential_fills_the_first(void **state)
             wd_placement one_more = p;
             for (int e = 0; e < size.experts; e++) one_more.place[e][s].device = before;
             wd_placed_bytes full;
-            wd_placement_bytes(&full, &one_more, &size, &cluster);
+            wd__placement_bytes(&full, &one_more, &size, &cluster);
             assert_true(wd_placed_peak(&full, before) > cluster.device[before].bytes);
         }
     }
@@ -158,15 +158,15 @@ static size_t on_device(const wd_placement *p, const wd_teacher_size *size,
                         const wd_cluster *cluster, int device)
 {
     wd_placed_bytes bytes;
-    wd_placement_bytes(&bytes, p, size, cluster);
+    wd__placement_bytes(&bytes, p, size, cluster);
     return wd_placed_total(&bytes.device[device]);
 }
 
 static size_t in_host(const wd_placement *p, const wd_teacher_size *size, const wd_cluster *cluster)
 {
     wd_placed_bytes bytes;
-    wd_placement_bytes(&bytes, p, size, cluster);
-    return wd_placed_host_total(&bytes.host);
+    wd__placement_bytes(&bytes, p, size, cluster);
+    return wd__placed_host_total(&bytes.host);
 }
 
 static void bytes_by_home(void **state)
@@ -230,7 +230,7 @@ static void many_ranks(void **state)
     assert_true(p.each && wd_placed_here(&p, p.place[0][0].device, 2));
     assert_int_equal(in_host(&p, &size, &cluster), 60 + 2 * 3);
     wd_placed_bytes bytes;
-    wd_placement_bytes(&bytes, &p, &size, &cluster);
+    wd__placement_bytes(&bytes, &p, &size, &cluster);
     assert_int_equal(wd_placed_host_peak(&bytes, &cluster), 60 + 2 * (3 + 100));
     assert_int_equal(wd_placed_window(&p, 8), 3);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_offload, &size, &cluster, 0, &err), &err);
@@ -250,7 +250,7 @@ static void many_ranks(void **state)
         assert_int_equal(p.place[0][s].device, s / 2 * 3 + s % 2);
         assert_int_equal(wd_placed_rank(&p, p.place[0][s].device), s / 2);
     }
-    wd_placement_bytes(&bytes, &p, &size, &cluster);
+    wd__placement_bytes(&bytes, &p, &size, &cluster);
     for (int d = 0; d < 9; d++) /* the second of a rank is sent to by the first */
         assert_int_equal(wd_placed_total(&bytes.device[d]),
                          d % 3 == 2 ? 0 : 10 + 3 * (d % 3 == 0 ? 1 : 3));
@@ -260,14 +260,14 @@ static void many_ranks(void **state)
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &cluster, 2, &err), &err);
     assert_int_equal(p.place[0][0].device, 2);
     assert_int_equal(in_host(&p, &size, &cluster), 63);
-    assert_non_null(wd_strategy_objection(WD_STRATEGY_balanced, &cluster));
+    assert_non_null(wd__strategy_objection(WD_STRATEGY_balanced, &cluster));
 }
 
 static int places_of(const wd_placement *p, const wd_cluster *cluster, int device)
 {
     wd_sweep_device part[WD_PLACED_DEVICES_MAX];
     const int devices = p->ranks ? p->ranks * p->devices : cluster->devices;
-    wd_sweep_devices(part, devices, p, cluster->batches);
+    wd__sweep_devices(part, devices, p, cluster->batches);
     return part[device].places;
 }
 

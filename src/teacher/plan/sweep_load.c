@@ -38,7 +38,7 @@ static void bring_weights(moves *m, const wd_sweep_entry *e)
 {
     const wd_home home = m->in->placement->place[e->expert][e->stage].home;
     const wd_stage_size *size = &m->in->size->stage[e->expert][e->stage];
-    const int host = wd_cluster_host(m->in->cluster, e->device);
+    const int host = wd__cluster_host(m->in->cluster, e->device);
     const size_t sent = home == WD_HOME_DISK ? size->file : size->device;
     size_t read = home == WD_HOME_DISK ? size->file : 0;
     if (home == WD_HOME_DEVICE && m->in->cluster->uncached && is_host(m, e->device))
@@ -51,7 +51,7 @@ static void bring_weights(moves *m, const wd_sweep_entry *e)
 static void send(moves *m, const wd_sweep_entry *e, double bytes)
 {
     const bool near =
-        wd_cluster_host(m->in->cluster, e->device) == wd_cluster_host(m->in->cluster, e->to);
+        wd__cluster_host(m->in->cluster, e->device) == wd__cluster_host(m->in->cluster, e->to);
     add(m, (wd_move){near ? WD_LINK_NEAR : WD_LINK_FAR, wd_placed_rank(m->in->placement, e->device),
                      wd_placed_rank(m->in->placement, e->to), bytes, false});
 }
@@ -59,7 +59,7 @@ static void send(moves *m, const wd_sweep_entry *e, double bytes)
 /* Velocities go from the latents_device of a rank to the one of every other rank. */
 static void gather(moves *m, int rank, int latents_device, double bytes)
 {
-    const int ranks = wd_cluster_ranks(m->in->cluster),
+    const int ranks = wd__cluster_ranks(m->in->cluster),
               near = wd_cluster_host_ranks(m->in->cluster);
     if (ranks == 1) return;
     copy(m, latents_device, WD_LINK_HOST, bytes, true);
@@ -69,8 +69,8 @@ static void gather(moves *m, int rank, int latents_device, double bytes)
          bytes, true);
 }
 
-int wd_sweep_moves(wd_move out[WD_MOVES_MAX], const wd_sweep_setting *sweep,
-                   const wd_sweep_entry *entry, double batches, double states)
+int wd__sweep_moves(wd_move out[WD_MOVES_MAX], const wd_sweep_setting *sweep,
+                    const wd_sweep_entry *entry, double batches, double states)
 {
     moves m = {.out = out, .in = sweep};
     const wd_placement *placement = sweep->placement;

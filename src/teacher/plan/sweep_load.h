@@ -84,7 +84,7 @@ typedef struct wd_sweep_setting {
  * micro-batch may stand for `batches` of them, which have `states` states together: all
  * micro-batches of an expert take the same way. A processor's memory is host memory: bytes that
  * stay there make no move, and neither do zero bytes. */
-int wd_sweep_moves(wd_move out[WD_MOVES_MAX], const wd_sweep_setting *sweep,
-                   const wd_sweep_entry *entry, double batches, double states);
+int wd__sweep_moves(wd_move out[WD_MOVES_MAX], const wd_sweep_setting *sweep,
+                    const wd_sweep_entry *entry, double batches, double states);
 
 #endif

@@ -226,8 +226,8 @@ static void make(maker *m)
         }
 }
 
-void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *work,
-                            wd_sweep_entry_fn *fn, void *context)
+void wd__sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *work,
+                             wd_sweep_entry_fn *fn, void *context)
 {
     maker m = {.placement = placement, .work = work, .fn = fn, .context = context};
     make(&m);
@@ -285,14 +285,15 @@ static void count(void *context, const wd_sweep_entry *entry)
     }
 }
 
-void wd_sweep_devices(wd_sweep_device *out, int devices, const wd_placement *placement, int batches)
+void wd__sweep_devices(wd_sweep_device *out, int devices, const wd_placement *placement,
+                       int batches)
 {
     counter c = {.batches = batches, .of_device = out};
     for (int d = 0; d < devices; d++) out[d] = (wd_sweep_device){.places = 0};
     for (int e = 0; e < placement->experts; e++) {
         wd_sweep_work work = {{0}};
         work.batches[e] = COUNTED;
-        wd_sweep_schedule_each(placement, &work, count, &c);
+        wd__sweep_schedule_each(placement, &work, count, &c);
     }
 }
 
@@ -315,7 +316,7 @@ wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_p
                                  int batches, wd_err *err)
 {
     *out = (wd_sweep_schedule){.placement = placement, .room = room_for(placement, batches)};
-    wd_sweep_devices(out->of_device, devices, placement, batches);
+    wd__sweep_devices(out->of_device, devices, placement, batches);
     return wd_alloc((void **)&out->entry, (size_t)out->room, sizeof *out->entry, "a schedule", err);
 }
 

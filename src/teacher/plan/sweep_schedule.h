@@ -149,8 +149,8 @@ typedef struct wd_sweep_device {
 
 /* out[devices] = the parts of all devices of the job, or of one rank where each has a teacher, in
  * sweeps of up to `batches` micro-batches of an expert. */
-void wd_sweep_devices(wd_sweep_device *out, int devices, const wd_placement *placement,
-                      int batches);
+void wd__sweep_devices(wd_sweep_device *out, int devices, const wd_placement *placement,
+                       int batches);
 
 /* ---- the list ---- */
 
@@ -169,7 +169,7 @@ typedef struct wd_sweep_schedule {
 } wd_sweep_schedule;
 
 /* Room for sweeps of up to `batches` micro-batches of each expert; the arguments are those of
- * wd_sweep_devices. The placement is borrowed. */
+ * wd__sweep_devices. The placement is borrowed. */
 wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_placement *placement,
                                  int batches, wd_err *err);
 void wd_sweep_schedule_close(wd_sweep_schedule *schedule); /* a zeroed one is fine */
@@ -179,7 +179,7 @@ void wd_sweep_schedule_make(wd_sweep_schedule *schedule, const wd_sweep_work *wo
 
 /* Calls `fn` for each entry of a sweep, in order, with 0 for all places. */
 typedef void wd_sweep_entry_fn(void *context, const wd_sweep_entry *entry);
-void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *work,
-                            wd_sweep_entry_fn *fn, void *context);
+void wd__sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *work,
+                             wd_sweep_entry_fn *fn, void *context);
 
 #endif

@@ -295,20 +295,20 @@ static int64_t compare_order(const wd_sweep_schedule *s, const wd_placed_stages 
     int64_t turns = 0;
     wd_err err;
     wd_stage_order order;
-    wd_test_ok(wd_stage_order_open(&order, part, &err), &err);
-    wd_stage_order_add(&order, (wd_sweep_experts){experts, experts}, (wd_sweep_experts){0});
+    wd_test_ok(wd__stage_order_open(&order, part, &err), &err);
+    wd__stage_order_add(&order, (wd_sweep_experts){experts, experts}, (wd_sweep_experts){0});
     for (int i = 0; i < s->count; i++) {
         const wd_sweep_entry *e = &s->entry[i];
         if (e->kind != WD_ENTRY_ACQUIRE || e->device != part->device ||
             part->placement->place[e->expert][e->stage].home != part->home)
             continue;
         assert_true(turns < order.end);
-        const wd_stage_turn *turn = wd_stage_order_at(&order, turns++);
+        const wd_stage_turn *turn = wd__stage_order_at(&order, turns++);
         assert_int_equal(turn->expert, e->expert);
         assert_int_equal(turn->stage, e->stage);
     }
     assert_int_equal(turns, order.end);
-    wd_stage_order_close(&order);
+    wd__stage_order_close(&order);
     return turns;
 }
 

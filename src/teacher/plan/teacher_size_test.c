@@ -108,8 +108,8 @@ static void bytes_are_those_of_residencies(void **state)
             wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
             wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &cluster, 0, &err), &err);
             wd_placed_bytes bytes;
-            wd_placement_bytes(&bytes, &p, &size, &cluster);
-            assert_int_equal(measured(strategy[k], storage[i]), wd_placed_host_total(&bytes.host));
+            wd__placement_bytes(&bytes, &p, &size, &cluster);
+            assert_int_equal(measured(strategy[k], storage[i]), wd__placed_host_total(&bytes.host));
         }
 }
 
@@ -135,7 +135,7 @@ static void a_processor_reads_in_place(void **state)
         wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage, &err), &err);
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &cluster, 0, &err), &err);
         wd_placed_bytes bytes;
-        wd_placement_bytes(&bytes, &p, &size, &cluster);
+        wd__placement_bytes(&bytes, &p, &size, &cluster);
         if (converts)
             assert_true(bytes.host.reading >= size.stage[0][1].file / 2);
         else
@@ -202,11 +202,11 @@ static void few_blocks_need_few_slots(void **state)
         p.buffers = WD_STREAM_BUFFERS_MAX;
         for (int s = 1; s <= blocks; s++) p.place[1][s].home = WD_HOME_DISK;
         wd_placed_bytes bytes;
-        wd_placement_bytes(&bytes, &p, &size, &cluster);
-        assert_int_equal(wd_placed_host_total(&bytes.host),
+        wd__placement_bytes(&bytes, &p, &size, &cluster);
+        assert_int_equal(wd__placed_host_total(&bytes.host),
                          (size_t)blocks * size.stage[1][1].device);
         assert_int_equal(planned(&p, storage, processor(), NULL),
-                         wd_placed_host_total(&bytes.host));
+                         wd__placed_host_total(&bytes.host));
     }
 }
 
@@ -229,10 +229,11 @@ static void stagings_take_the_largest_stage(void **state)
             p.place[0][ends ? 0 : 1].home = WD_HOME_DISK;
             if (ends) p.place[0][head].home = WD_HOME_DISK;
             wd_placed_bytes bytes;
-            wd_placement_bytes(&bytes, &p, &size, &cluster);
+            wd__placement_bytes(&bytes, &p, &size, &cluster);
             assert_int_equal(bytes.host.reading, 2 * stage[ends ? 0 : 1].reading);
             assert_int_equal(planned(&p, storage[i], simulated(), NULL),
-                             wd_placed_total(&bytes.device[0]) + wd_placed_host_total(&bytes.host));
+                             wd_placed_total(&bytes.device[0]) +
+                                 wd__placed_host_total(&bytes.host));
         }
 }
 
@@ -257,8 +258,8 @@ static void ranks_add_up_to_their_host(void **state)
             wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
             wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &cluster, 0, &err), &err);
             wd_placed_bytes bytes;
-            wd_placement_bytes(&bytes, &p, &size, &cluster);
-            const size_t host = wd_placed_host_total(&bytes.host);
+            wd__placement_bytes(&bytes, &p, &size, &cluster);
+            const size_t host = wd__placed_host_total(&bytes.host);
             const size_t counted = HERE * planned(&p, storage[i], processor(), &like);
             assert_in_range(counted, host, host + HERE + PAGES);
         }

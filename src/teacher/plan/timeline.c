@@ -147,7 +147,7 @@ static double *next_buffer(player *p, const wd_sweep_entry *e)
 static void acquire(player *p, const wd_sweep_entry *e)
 {
     wd_move move[WD_MOVES_MAX];
-    const int moves = wd_sweep_moves(move, &p->in, e, 0, 0);
+    const int moves = wd__sweep_moves(move, &p->in, e, 0, 0);
     device *on = &p->device[e->device];
     double *buffer = next_buffer(p, e), *staging = NULL;
     double ready = buffer ? *buffer : moves ? on->resource[WD_RESOURCE_COMPUTE].free : 0;
@@ -170,7 +170,7 @@ static void compute(player *p, const wd_sweep_entry *e)
     double *ready = ready_at(p, e->expert, e->batch);
     const double flops = p->in.size->flops[e->stage] * p->in.load->batch_targets[e->expert];
     *ready = work(p, WD_RESOURCE_COMPUTE, e->device, later(*ready, p->weights[e->stage]),
-                  flops / wd_cluster_teacher_rate(p->in.cluster, e->device), e);
+                  flops / wd__cluster_teacher_rate(p->in.cluster, e->device), e);
 }
 
 /* A copy of states or velocities is small, and shares links with whatever is under way there, so
@@ -218,7 +218,7 @@ static void note_upload(player *p, const wd_sweep_entry *e, double uploaded)
 static void play_batch(player *p, const wd_sweep_entry *e)
 {
     wd_move move[WD_MOVES_MAX];
-    const int moves = wd_sweep_moves(move, &p->in, e, 1, p->in.load->batch_targets[e->expert]);
+    const int moves = wd__sweep_moves(move, &p->in, e, 1, p->in.load->batch_targets[e->expert]);
     double *free = &p->device[e->device].resource[WD_RESOURCE_COMPUTE].free;
     double *ready = ready_at(p, e->expert, e->batch);
     *ready = later(*ready, *free);
@@ -393,7 +393,7 @@ static wd_status open_player(player **out, const wd_sweep_setting *sweep, wd_err
     player *p;
     const wd_cluster *cluster = sweep->cluster;
     const wd_sweep_load *load = sweep->load;
-    const int devices = sweep->placement->each ? cluster->devices : wd_cluster_devices(cluster);
+    const int devices = sweep->placement->each ? cluster->devices : wd__cluster_devices(cluster);
     WD_TRY(wd_alloc((void **)&p, 1, sizeof *p + (size_t)devices * sizeof *p->device, "a timeline",
                     err));
     p->in = *sweep;
@@ -410,8 +410,8 @@ static wd_status open_player(player **out, const wd_sweep_setting *sweep, wd_err
     return status;
 }
 
-wd_status wd_timeline_play(wd_timeline *out, const wd_sweep_setting *sweep, wd_timeline_fn *fn,
-                           void *context, wd_err *err)
+wd_status wd__timeline_play(wd_timeline *out, const wd_sweep_setting *sweep, wd_timeline_fn *fn,
+                            void *context, wd_err *err)
 {
     player *p;
     const int *batches = sweep->load->batches;

@@ -45,7 +45,7 @@ typedef struct wd_timeline {
 
 /* Plays sweeps until their times repeat. `fn` (or NULL) sees every event, those of a resource in
  * order, but not the copies of states and velocities. */
-wd_status wd_timeline_play(wd_timeline *out, const wd_sweep_setting *sweep, wd_timeline_fn *fn,
-                           void *context, wd_err *err);
+wd_status wd__timeline_play(wd_timeline *out, const wd_sweep_setting *sweep, wd_timeline_fn *fn,
+                            void *context, wd_err *err);
 
 #endif

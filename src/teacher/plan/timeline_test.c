@@ -42,7 +42,7 @@ static wd_timeline played(const wd_placement *p, const wd_teacher_size *size,
     wd_err err;
     wd_timeline out;
     const wd_sweep_setting sweep = {p, size, cluster, load};
-    wd_test_ok(wd_timeline_play(&out, &sweep, fn, context, &err), &err);
+    wd_test_ok(wd__timeline_play(&out, &sweep, fn, context, &err), &err);
     return out;
 }
 

@@ -13,9 +13,9 @@ typedef struct sum {
     double times;
 } sum;
 
-int wd_traffic_room(const wd_teacher_size *size, const wd_cluster *cluster)
+int wd__traffic_room(const wd_teacher_size *size, const wd_cluster *cluster)
 {
-    const int ranks = wd_cluster_ranks(cluster);     /* read, in, out, near, far: of each */
+    const int ranks = wd__cluster_ranks(cluster);    /* read, in, out, near, far: of each */
     const int stages = size->experts * size->stages; /* its weights come, and what it computes on */
     return 5 * ranks + 5 * stages + 4 * size->experts;
 }
@@ -24,7 +24,7 @@ static void add(const sum *s, const wd_move *move, double gradients)
 {
     wd_traffic *t = s->traffic;
     const wd_cluster *cluster = s->sweep.cluster;
-    const int ranks = wd_cluster_ranks(cluster), near = wd_cluster_host_ranks(cluster);
+    const int ranks = wd__cluster_ranks(cluster), near = wd_cluster_host_ranks(cluster);
     const int alike = move->kind == WD_LINK_READ ? ranks / near : ranks;
     if (!(move->bytes > 0)) return;
     int i = 0;
@@ -49,7 +49,7 @@ static void add(const sum *s, const wd_move *move, double gradients)
 static void add_gathered(const sum *s, wd_move move, int rank)
 {
     const wd_placement *p = s->sweep.placement;
-    const int ranks = wd_cluster_ranks(s->sweep.cluster);
+    const int ranks = wd__cluster_ranks(s->sweep.cluster);
     if (p->each) move.bytes *= ranks - 1;
     for (int r = p->each ? rank : 0; r < (p->each ? rank + 1 : ranks); r++) {
         move.to = r * p->devices + s->sweep.load->latents_device;
@@ -64,7 +64,7 @@ static void add_entry(void *context, const wd_sweep_entry *e)
     const wd_sweep_load *load = s->sweep.load;
     const double states = load->batches[e->expert] * load->batch_targets[e->expert];
     wd_move move[WD_MOVES_MAX];
-    const int moves = wd_sweep_moves(move, &s->sweep, e, load->batches_mean[e->expert], states);
+    const int moves = wd__sweep_moves(move, &s->sweep, e, load->batches_mean[e->expert], states);
     for (int i = 0; i < moves; i++)
         if (move[i].to == WD_LINK_LATENTS_DEVICES)
             add_gathered(s, move[i], wd_placed_rank(s->sweep.placement, e->device));
@@ -72,21 +72,21 @@ static void add_entry(void *context, const wd_sweep_entry *e)
             add(s, &move[i], 0);
 }
 
-void wd_traffic_sweeps(wd_traffic *traffic, const wd_sweep_setting *sweep, double sweeps)
+void wd__traffic_sweeps(wd_traffic *traffic, const wd_sweep_setting *sweep, double sweeps)
 {
     sum s = {traffic, *sweep, sweeps};
     const int *batches = sweep->load->batches;
     const wd_sweep_work work = {.batches = {batches[0] > 0, batches[1] > 0}};
-    wd_sweep_schedule_each(sweep->placement, &work, add_entry, &s);
+    wd__sweep_schedule_each(sweep->placement, &work, add_entry, &s);
 }
 
 /* ---- the student ---- */
 
-void wd_traffic_student(wd_traffic *traffic, const wd_placement *placement,
-                        const wd_cluster *cluster, const wd_student_traffic *student)
+void wd__traffic_student(wd_traffic *traffic, const wd_placement *placement,
+                         const wd_cluster *cluster, const wd_student_traffic *student)
 {
     const sum s = {traffic, {.placement = placement, .cluster = cluster}, 1};
-    const int ranks = placement->each ? 1 : wd_cluster_ranks(cluster);
+    const int ranks = placement->each ? 1 : wd__cluster_ranks(cluster);
     const bool copies = !wd_cluster_at(cluster, student->device)->reads_host;
     const double in = student->gradients_in, out = student->gradients_out;
     const double near = student->gradients_near, far = student->gradients_far;
@@ -110,12 +110,12 @@ static int compare(const void *a, const void *b)
     return x->from != y->from ? x->from - y->from : x->to - y->to;
 }
 
-void wd_traffic_sort(wd_traffic *traffic)
+void wd__traffic_sort(wd_traffic *traffic)
 {
     qsort(traffic->link, (size_t)traffic->links, sizeof *traffic->link, compare);
 }
 
-double wd_traffic_bytes(const wd_traffic *traffic, wd_link_kind kind)
+double wd__traffic_bytes(const wd_traffic *traffic, wd_link_kind kind)
 {
     double bytes = 0;
     for (int i = 0; i < traffic->links; i++)
@@ -123,7 +123,7 @@ double wd_traffic_bytes(const wd_traffic *traffic, wd_link_kind kind)
     return bytes;
 }
 
-double wd_traffic_sent(const wd_traffic *traffic)
+double wd__traffic_sent(const wd_traffic *traffic)
 {
     double sent[WD_CLUSTER_DEVICES_MAX] = {0}, most = 0;
     for (int i = 0; i < traffic->links; i++) {

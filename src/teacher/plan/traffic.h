@@ -23,23 +23,23 @@ typedef struct wd_traffic {
 } wd_traffic;
 
 /* The most links that any placement has. */
-int wd_traffic_room(const wd_teacher_size *size, const wd_cluster *cluster);
+int wd__traffic_room(const wd_teacher_size *size, const wd_cluster *cluster);
 
 /* Adds the bytes that move in `sweeps` sweeps: of one rank where each has a teacher, else of all
  * ranks together. Rates do not matter. */
-void wd_traffic_sweeps(wd_traffic *traffic, const wd_sweep_setting *sweep, double sweeps);
+void wd__traffic_sweeps(wd_traffic *traffic, const wd_sweep_setting *sweep, double sweeps);
 
 /* Adds the bytes that move for the student in a step, for all ranks. */
-void wd_traffic_student(wd_traffic *traffic, const wd_placement *placement,
-                        const wd_cluster *cluster, const wd_student_traffic *student);
+void wd__traffic_student(wd_traffic *traffic, const wd_placement *placement,
+                         const wd_cluster *cluster, const wd_student_traffic *student);
 
 /* Sorts links by kind, then by where they begin, then by where they end. */
-void wd_traffic_sort(wd_traffic *traffic);
+void wd__traffic_sort(wd_traffic *traffic);
 
 /* The bytes over all links of a kind. */
-double wd_traffic_bytes(const wd_traffic *traffic, wd_link_kind kind);
+double wd__traffic_bytes(const wd_traffic *traffic, wd_link_kind kind);
 
 /* The bytes that the rank that sends most sends to other ranks. */
-double wd_traffic_sent(const wd_traffic *traffic);
+double wd__traffic_sent(const wd_traffic *traffic);
 
 #endif

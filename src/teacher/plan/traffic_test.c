@@ -62,9 +62,9 @@ static wd_traffic sweep(wd_link link[LINKS], const wd_placement *p, const wd_clu
 {
     wd_traffic t = {.link = link, .room = LINKS};
     const wd_teacher_size size = four(p->experts);
-    assert_true(wd_traffic_room(&size, cluster) <= LINKS);
-    wd_traffic_sweeps(&t, &(wd_sweep_setting){p, &size, cluster, &LOAD}, 2);
-    wd_traffic_sort(&t);
+    assert_true(wd__traffic_room(&size, cluster) <= LINKS);
+    wd__traffic_sweeps(&t, &(wd_sweep_setting){p, &size, cluster, &LOAD}, 2);
+    wd__traffic_sort(&t);
     return t;
 }
 
@@ -107,9 +107,9 @@ static void mapped_weights_are_read(void **state)
     for (int uncached = 0; uncached < 2; uncached++) {
         cluster.uncached = uncached;
         const wd_traffic t = sweep(link, &p, &cluster);
-        assert_true(wd_traffic_bytes(&t, WD_LINK_READ) == uncached * 2 * 2 * 100);
-        assert_true(wd_traffic_bytes(&t, WD_LINK_IN) == 2 * (400 + TEXT + TO_HEAD));
-        assert_true(wd_traffic_bytes(&t, WD_LINK_OUT) == 2 * HOP);
+        assert_true(wd__traffic_bytes(&t, WD_LINK_READ) == uncached * 2 * 2 * 100);
+        assert_true(wd__traffic_bytes(&t, WD_LINK_IN) == 2 * (400 + TEXT + TO_HEAD));
+        assert_true(wd__traffic_bytes(&t, WD_LINK_OUT) == 2 * HOP);
     }
 }
 
@@ -133,7 +133,7 @@ static void links_between_ranks(void **state)
         {WD_LINK_OUT, 2, -1, 1, 2 * TO_HEAD}, {WD_LINK_OUT, 6, -1, 1, 2 * LATENTS},
         {WD_LINK_NEAR, 0, 1, 1, 2 * HOP}, {WD_LINK_NEAR, 3, WD_LINK_ALL, 1, 2 * LATENTS},
         {WD_LINK_FAR, 1, 3, 1, 2 * TO_HEAD}, {WD_LINK_FAR, 3, WD_LINK_ALL, 1, 2 * 2 * LATENTS});
-    assert_true(wd_traffic_sent(&t) == 2 * 3 * LATENTS);
+    assert_true(wd__traffic_sent(&t) == 2 * 3 * LATENTS);
 }
 
 /* Every rank has a teacher: one stands for all four, a disk for those of both hosts. */
@@ -153,7 +153,7 @@ static void links_of_ranks_alike(void **state)
                                         .gradients_out = 200,
                                         .gradients_near = 30,
                                         .gradients_far = 60};
-    wd_traffic_student(&t, &p, &cluster, &student);
+    wd__traffic_student(&t, &p, &cluster, &student);
     ASSERT_LINKS(&t, {WD_LINK_READ, 0, -1, 2, 2 * 4 * 700},
                  {WD_LINK_IN, -1, 0, 4, 2 * (4 * 700 + TEXT + 3 * LATENTS) + 103},
                  {WD_LINK_OUT, 0, -1, 4, 2 * LATENTS + 204},
@@ -161,8 +161,8 @@ static void links_of_ranks_alike(void **state)
                  {WD_LINK_FAR, 0, WD_LINK_ALL, 4, 2 * 2 * LATENTS + 60});
     static const double gradients[] = {0, 100, 200, 30, 60};
     for (int i = 0; i < t.links; i++) assert_true(t.link[i].gradients == gradients[i]);
-    assert_true(wd_traffic_sent(&t) == 2 * 3 * LATENTS + 90);
-    assert_true(wd_traffic_bytes(&t, WD_LINK_OUT) == 4 * (2 * LATENTS + 204));
+    assert_true(wd__traffic_sent(&t) == 2 * 3 * LATENTS + 90);
+    assert_true(wd__traffic_bytes(&t, WD_LINK_OUT) == 4 * (2 * LATENTS + 204));
 }
 
 int main(void)

@@ -47,7 +47,7 @@ static void push_place(wd_activation_place *out, wd_arena *arena, const wd_sweep
     }
 }
 
-size_t wd_sweep_place_bytes(const wd_sweep_options *options)
+size_t wd__sweep_place_bytes(const wd_sweep_options *options)
 {
     wd_activation_place place;
     wd_arena arena = wd_arena_over(NULL, SIZE_MAX);
@@ -55,9 +55,9 @@ size_t wd_sweep_place_bytes(const wd_sweep_options *options)
     return arena.used;
 }
 
-wd_status wd_activations_open(wd_activations *s, const wd_sweep_options *options,
-                              const wd_sweep_device *part, size_t arena_bytes, wd_queue *queue,
-                              wd_err *err)
+wd_status wd__activations_open(wd_activations *s, const wd_sweep_options *options,
+                               const wd_sweep_device *part, size_t arena_bytes, wd_queue *queue,
+                               wd_err *err)
 {
     wd_status status;
     const char *what = "teacher activations";
@@ -85,11 +85,11 @@ wd_status wd_activations_open(wd_activations *s, const wd_sweep_options *options
     }
     s->mark = wd_arena_mark(&s->arena);
 out:
-    if (status != WD_OK) wd_activations_close(s);
+    if (status != WD_OK) wd__activations_close(s);
     return status;
 }
 
-void wd_activations_close(wd_activations *s)
+void wd__activations_close(wd_activations *s)
 {
     if (s->queue) wd_queue_wait(s->queue);
     for (int i = 0; s->place && i < s->places; i++) wd_event_close(s->place[i].left);
@@ -121,7 +121,7 @@ static wd_dit_stream stream_of(const wd_dit_stream *all, int64_t state, const wd
                            .ctx = (char *)all->ctx + n * bytes.ctx};
 }
 
-wd_activations_input wd_activations_begin_enter(wd_activations *s)
+wd_activations_input wd__activations_begin_enter(wd_activations *s)
 {
     const size_t micro = (size_t)s->options->micro_batch, first = (size_t)upload_place(s) * micro;
     wd_event_wait(s->uploaded[upload_place(s)]);
@@ -132,9 +132,9 @@ wd_activations_input wd_activations_begin_enter(wd_activations *s)
         .latents = wd_arena_push(&s->arena, micro * wd_sweep_latent_bytes(s->options))};
 }
 
-void wd_activations_enter(wd_activations *s, wd_activation_place *place,
-                          const wd_activations_input *input, int64_t samples,
-                          const wd_dit_stage *weights)
+void wd__activations_enter(wd_activations *s, wd_activation_place *place,
+                           const wd_activations_input *input, int64_t samples,
+                           const wd_dit_stage *weights)
 {
     const size_t time_bytes = (size_t)samples * sizeof(float);
     const size_t all_text = (size_t)samples * wd_sweep_text_bytes(s->options);
@@ -161,8 +161,8 @@ void wd_activations_enter(wd_activations *s, wd_activation_place *place,
     }
 }
 
-void wd_activations_run_block(wd_activations *s, wd_activation_place *place, int64_t samples,
-                              const wd_dit_stage *weights)
+void wd__activations_run_block(wd_activations *s, wd_activation_place *place, int64_t samples,
+                               const wd_dit_stage *weights)
 {
     wd_arena_reset(&s->arena, s->mark);
     for (int u = 0; u < s->streams; u++) {
@@ -171,8 +171,8 @@ void wd_activations_run_block(wd_activations *s, wd_activation_place *place, int
     }
 }
 
-float *wd_activations_leave(wd_activations *s, wd_activation_place *place, int64_t samples,
-                            int expert, const wd_dit_stage *weights)
+float *wd__activations_leave(wd_activations *s, wd_activation_place *place, int64_t samples,
+                             int expert, const wd_dit_stage *weights)
 {
     const int64_t count = samples * wd_sweep_latent_count(s->options);
     const wd_dit_context one = context_of(s, 1, false);
@@ -234,8 +234,8 @@ static void copy_parts(wd_queue *queue, const parts *to, const parts *from)
 
 /* The device that has the micro-batch copies it, on the queue on which it was computed. The copies
  * of a processor reach its own pool only, so the other device fetches what leaves a processor. */
-void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_activations *from,
-                         wd_activation_place *from_place, int64_t samples, wd_stage_kind next)
+void wd__activations_copy(wd_activations *to, wd_activation_place *to_place, wd_activations *from,
+                          wd_activation_place *from_place, int64_t samples, wd_stage_kind next)
 {
     const bool fetched =
         wd_device_traits(from->device)->reads_host && !wd_device_traits(to->device)->reads_host;
@@ -258,8 +258,8 @@ void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_a
 
 /* ---- micro-batches that go between ranks ---- */
 
-wd_status wd_activation_transfer_open(wd_activation_transfer *out, wd_comm *comm,
-                                      wd_activations *activations, wd_err *err)
+wd_status wd__activation_transfer_open(wd_activation_transfer *out, wd_comm *comm,
+                                       wd_activations *activations, wd_err *err)
 {
     wd_status status;
     const int64_t most = activations->options->micro_batch;
@@ -272,11 +272,11 @@ wd_status wd_activation_transfer_open(wd_activation_transfer *out, wd_comm *comm
     for (int i = 0; i < WD_TRANSFERS_UNDER_WAY; i++)
         WD_TRY_OUT(wd_event_open(&out->copied[i], activations->device, err));
 out:
-    if (status != WD_OK) wd_activation_transfer_close(out);
+    if (status != WD_OK) wd__activation_transfer_close(out);
     return status;
 }
 
-void wd_activation_transfer_close(wd_activation_transfer *transfer)
+void wd__activation_transfer_close(wd_activation_transfer *transfer)
 {
     if (transfer->queue) wd_queue_wait(transfer->queue);
     for (int i = 0; i < WD_TRANSFERS_UNDER_WAY; i++) {
@@ -306,9 +306,9 @@ static void unpack(wd_activations *s, const wd_activation_place *place, char *ho
     copy_parts(s->queue, &on, &packed);
 }
 
-void wd_activation_transfer_send(wd_activation_transfer *c, wd_activations *from,
-                                 wd_activation_place *place, int64_t samples, wd_stage_kind next,
-                                 int to)
+void wd__activation_transfer_send(wd_activation_transfer *c, wd_activations *from,
+                                  wd_activation_place *place, int64_t samples, wd_stage_kind next,
+                                  int to)
 {
     const int i = (int)(c->sends % WD_TRANSFERS_UNDER_WAY);
     char *staging = c->staging + (size_t)i * c->bytes;
@@ -321,9 +321,9 @@ void wd_activation_transfer_send(wd_activation_transfer *c, wd_activations *from
                      wd_sweep_packed_bytes(from->options, samples, next), to, c->copied[i]);
 }
 
-void wd_activation_transfer_receive(wd_activation_transfer *c, wd_activations *to,
-                                    wd_activation_place *place, int64_t samples, wd_stage_kind next,
-                                    int from)
+void wd__activation_transfer_receive(wd_activation_transfer *c, wd_activations *to,
+                                     wd_activation_place *place, int64_t samples,
+                                     wd_stage_kind next, int from)
 {
     const int i = (int)(c->receives++ % WD_TRANSFERS_UNDER_WAY);
     char *staging = c->staging + (size_t)i * c->bytes;

@@ -37,14 +37,14 @@ typedef struct wd_activations {
 } wd_activations;
 
 /* Device memory of a micro-batch, of fitted options. */
-size_t wd_sweep_place_bytes(const wd_sweep_options *options);
+size_t wd__sweep_place_bytes(const wd_sweep_options *options);
 
 /* *out must not be moved. `part`: what the device does in sweeps. `arena_bytes` 0: the arena only
  * measures, so that stages may run on a dry device alone. */
-wd_status wd_activations_open(wd_activations *out, const wd_sweep_options *options,
-                              const wd_sweep_device *part, size_t arena_bytes, wd_queue *queue,
-                              wd_err *err);
-void wd_activations_close(wd_activations *activations); /* a zeroed one is fine */
+wd_status wd__activations_open(wd_activations *out, const wd_sweep_options *options,
+                               const wd_sweep_device *part, size_t arena_bytes, wd_queue *queue,
+                               wd_err *err);
+void wd__activations_close(wd_activations *activations); /* a zeroed one is fine */
 
 /* The memory that a micro-batch's embedding reads, which the caller fills: timesteps [B] and text
  * [B, S, text_dim] dtype in host memory, latents [B, C, F, H, W] in device memory, in the order of
@@ -56,25 +56,25 @@ typedef struct wd_activations_input {
 } wd_activations_input;
 
 /* Begins to embed a micro-batch. Waits until the host memory is free again. */
-wd_activations_input wd_activations_begin_enter(wd_activations *activations);
+wd_activations_input wd__activations_begin_enter(wd_activations *activations);
 
 /* Embeds a micro-batch of `samples`, whose input is filled. */
-void wd_activations_enter(wd_activations *activations, wd_activation_place *place,
-                          const wd_activations_input *input, int64_t samples,
-                          const wd_dit_stage *weights);
+void wd__activations_enter(wd_activations *activations, wd_activation_place *place,
+                           const wd_activations_input *input, int64_t samples,
+                           const wd_dit_stage *weights);
 
 /* Runs a block for a micro-batch of `samples`. */
-void wd_activations_run_block(wd_activations *activations, wd_activation_place *place,
-                              int64_t samples, const wd_dit_stage *weights);
+void wd__activations_run_block(wd_activations *activations, wd_activation_place *place,
+                               int64_t samples, const wd_dit_stage *weights);
 
 /* Runs an expert's head for a micro-batch of `samples`, which leaves its place. Returns the guided
  * velocities [B, C, F, H, W], which stay there until the next stage begins. */
-float *wd_activations_leave(wd_activations *activations, wd_activation_place *place,
-                            int64_t samples, int expert, const wd_dit_stage *weights);
+float *wd__activations_leave(wd_activations *activations, wd_activation_place *place,
+                             int64_t samples, int expert, const wd_dit_stage *weights);
 
 /* Copies to another device what the next stage reads of a micro-batch of `samples`. */
-void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_activations *from,
-                         wd_activation_place *from_place, int64_t samples, wd_stage_kind next);
+void wd__activations_copy(wd_activations *to, wd_activation_place *to_place, wd_activations *from,
+                          wd_activation_place *from_place, int64_t samples, wd_stage_kind next);
 
 /* ---- micro-batches that go from one rank's device to another's ----
  *
@@ -101,19 +101,19 @@ typedef struct wd_activation_transfer {
 } wd_activation_transfer;
 
 /* In place. The buffers are borrowed. */
-wd_status wd_activation_transfer_open(wd_activation_transfer *out, wd_comm *comm,
-                                      wd_activations *activations, wd_err *err);
-void wd_activation_transfer_close(wd_activation_transfer *transfer); /* a zeroed one is fine */
+wd_status wd__activation_transfer_open(wd_activation_transfer *out, wd_comm *comm,
+                                       wd_activations *activations, wd_err *err);
+void wd__activation_transfer_close(wd_activation_transfer *transfer); /* a zeroed one is fine */
 
 /* Sends to rank `to` what the next stage reads of a micro-batch of `samples`, which leaves its
  * place. */
-void wd_activation_transfer_send(wd_activation_transfer *transfer, wd_activations *from,
-                                 wd_activation_place *place, int64_t samples, wd_stage_kind next,
-                                 int to);
+void wd__activation_transfer_send(wd_activation_transfer *transfer, wd_activations *from,
+                                  wd_activation_place *place, int64_t samples, wd_stage_kind next,
+                                  int to);
 
 /* Receives a micro-batch from rank `from`, to a place. */
-void wd_activation_transfer_receive(wd_activation_transfer *transfer, wd_activations *to,
-                                    wd_activation_place *place, int64_t samples, wd_stage_kind next,
-                                    int from);
+void wd__activation_transfer_receive(wd_activation_transfer *transfer, wd_activations *to,
+                                     wd_activation_place *place, int64_t samples,
+                                     wd_stage_kind next, int from);
 
 #endif

@@ -22,16 +22,16 @@ static void readings_go_on_behind_int_max(void **state)
     const wd_placement p = wd_test_all_in(&pipeline, WD_HOME_DISK);
     const wd_residency_part_options options = {
         .pipeline = &pipeline, .stages = {&p, WD_HOME_DISK, 0}, .storage = WD_F32, .queue = queue};
-    wd_test_ok(wd_residency_part_open(&streamed, &options, &err), &err);
+    wd_test_ok(wd__residency_part_open(&streamed, &options, &err), &err);
     assert_int_equal(streamed->stagings, 2);
     streamed->staged = INT_MAX - 1;
-    wd_residency_part_begin(streamed, (wd_sweep_experts){1, 1}, (wd_sweep_experts){0, 0});
+    wd__residency_part_begin(streamed, (wd_sweep_experts){1, 1}, (wd_sweep_experts){0, 0});
     for (int i = 0; i < p.stages; i++) {
-        wd_test_ok(wd_residency_part_acquire(streamed, &stage, 0, i, queue, &err), &err);
-        wd_residency_part_release(streamed, 0, i, queue);
+        wd_test_ok(wd__residency_part_acquire(streamed, &stage, 0, i, queue, &err), &err);
+        wd__residency_part_release(streamed, 0, i, queue);
     }
     assert_int_equal(streamed->staged, (int64_t)INT_MAX - 1 + p.stages);
-    wd_residency_part_close(streamed);
+    wd__residency_part_close(streamed);
     wd_queue_close(queue);
     wd_device_close(device);
 }

@@ -48,7 +48,7 @@ static void compare(const rank *r, wd_home home, wd_dtype dtype)
 {
     wd_residency *there = open_teacher(r, &twin, WD_HOME_DEVICE, dtype, NULL);
     wd_residency *other = open_teacher(r, &quantised, home, dtype, NULL);
-    wd_residency_begin(other, (wd_sweep_experts){1, 1}, (wd_sweep_experts){0, 0});
+    wd__residency_begin(other, (wd_sweep_experts){1, 1}, (wd_sweep_experts){0, 0});
     for (int s = 0; s < stages_of(there); s++) compare_stage(r, other, there, 0, s);
     wd_residency_close(other);
     wd_residency_close(there);

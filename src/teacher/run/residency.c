@@ -38,7 +38,7 @@ static wd_status open_part(wd_residency *r, wd_residency_part_options like, int 
     if (!wd_placed_stages_next(&like.stages, &(int){0}, &(int){-1})) return WD_OK;
     like.queue = queues[device];
     if (!p->each) like.sharers = NULL;
-    WD_TRY(wd_residency_part_open(&r->part[device][home], &like, err));
+    WD_TRY(wd__residency_part_open(&r->part[device][home], &like, err));
     r->info.mapped_bytes += r->part[device][home]->mapped_bytes;
     r->info.host_bytes += r->part[device][home]->host_bytes;
     return WD_OK;
@@ -107,17 +107,17 @@ void wd_residency_close(wd_residency *residency)
 {
     if (!residency) return;
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
-        for (int h = 0; h < WD_HOMES; h++) wd_residency_part_close(residency->part[d][h]);
+        for (int h = 0; h < WD_HOMES; h++) wd__residency_part_close(residency->part[d][h]);
     wd_free(residency);
 }
 
 /* ---- use ---- */
 
-void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_sweep_experts next)
+void wd__residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_sweep_experts next)
 {
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
         for (int h = 0; h < WD_HOMES; h++)
-            if (residency->part[d][h]) wd_residency_part_begin(residency->part[d][h], sweep, next);
+            if (residency->part[d][h]) wd__residency_part_begin(residency->part[d][h], sweep, next);
 }
 
 static wd_residency_part *part_of(const wd_residency *r, int expert, int stage)
@@ -133,11 +133,11 @@ static wd_residency_part *part_of(const wd_residency *r, int expert, int stage)
 wd_status wd_residency_acquire(wd_residency *residency, wd_dit_stage *out, int expert, int stage,
                                wd_queue *queue, wd_err *err)
 {
-    return wd_residency_part_acquire(part_of(residency, expert, stage), out, expert, stage, queue,
-                                     err);
+    return wd__residency_part_acquire(part_of(residency, expert, stage), out, expert, stage, queue,
+                                      err);
 }
 
 void wd_residency_release(wd_residency *residency, int expert, int stage, wd_queue *queue)
 {
-    wd_residency_part_release(part_of(residency, expert, stage), expert, stage, queue);
+    wd__residency_part_release(part_of(residency, expert, stage), expert, stage, queue);
 }

@@ -55,7 +55,7 @@ wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipe
  * nobody knows. If another sweep was expected, this waits until the first stages of that one have
  * come, and takes their buffers back. Where ranks share a reader, all of them announce all sweeps
  * in the same order, also those in which they have no part. */
-void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_sweep_experts next);
+void wd__residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_sweep_experts next);
 
 /* Work that is launched on `queue` from now on finds the stage's weights at *out; widened ones,
  * until another stage is acquired. On a dry queue only the addresses count. */

@@ -12,7 +12,7 @@
 
 /* ---- open and close ---- */
 
-wd_status wd_stage_buffer_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, wd_err *err)
+wd_status wd__stage_buffer_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, wd_err *err)
 {
     const char *what = "teacher weights on their way";
     wd_stage_buffer *s = &r->buffer[r->buffers++];
@@ -20,18 +20,18 @@ wd_status wd_stage_buffer_open(wd_residency_part *r, wd_stage_kind kind, size_t 
     WD_TRY(wd_event_open(&s->arrived, r->device, err));
     WD_TRY(wd_event_open(&s->released, r->device, err));
     wd_event_record(s->released, r->copies);
-    if (r->reads_host) return wd_residency_part_take_host(&s->block, r, bytes, what, err);
+    if (r->reads_host) return wd__residency_part_take_host(&s->block, r, bytes, what, err);
     return wd_device_alloc(&s->block, r->device, bytes, what, err);
 }
 
-void wd_stage_buffers_close(wd_residency_part *r)
+void wd__stage_buffers_close(wd_residency_part *r)
 {
     for (int i = 0; i < r->buffers; i++) {
         if (r->buffer[i].released) wd_event_wait(r->buffer[i].released);
         wd_event_close(r->buffer[i].arrived);
         wd_event_close(r->buffer[i].released);
         if (r->reads_host)
-            wd_residency_part_give_host(r, r->buffer[i].block);
+            wd__residency_part_give_host(r, r->buffer[i].block);
         else
             wd_device_free(r->device, r->buffer[i].block);
     }
@@ -39,7 +39,8 @@ void wd_stage_buffers_close(wd_residency_part *r)
 
 /* ---- filled by the thread that brings ---- */
 
-void wd_stage_buffer_launch(wd_residency_part *r, wd_stage_buffer *s, const wd_stage_layout *layout)
+void wd__stage_buffer_launch(wd_residency_part *r, wd_stage_buffer *s,
+                             const wd_stage_layout *layout)
 {
     wd_event_wait_on(r->copies, s->released);
     wd_stage_bring(&s->view, layout, s->block, r->casting, r->copies);
@@ -97,20 +98,20 @@ static wd_stage_buffer *find_arrived(wd_residency_part *r, int expert, int stage
     return first;
 }
 
-wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int expert, int stage,
-                               wd_err *err)
+wd_status wd__stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int expert, int stage,
+                                wd_err *err)
 {
     wd_stage_buffer *s;
     pthread_mutex_lock(&r->lock);
     while (!(s = find_arrived(r, expert, stage))) {
         if (!r->is_waiting) {
             r->is_waiting = true;
-            wd_residency_part_note_wait(r);
+            wd__residency_part_note_wait(r);
         }
         pthread_cond_wait(&r->changed, &r->lock);
     }
     r->is_waiting = false;
-    wd_residency_part_note_wait(r);
+    wd__residency_part_note_wait(r);
     const bool failed = s->state == WD_BUFFER_FAILED;
     s->state = failed ? WD_BUFFER_EMPTY : WD_BUFFER_IN_USE;
     pthread_mutex_unlock(&r->lock);
@@ -119,7 +120,7 @@ wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int 
     return failed ? s->error.status : WD_OK;
 }
 
-void wd_stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue)
+void wd__stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue)
 {
     wd_stage_buffer *s = r->buffer;
     pthread_mutex_lock(&r->lock);
@@ -137,15 +138,15 @@ void wd_stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_q
 static void pass_over_expected(wd_residency_part *r)
 {
     for (int64_t n = r->order.announced; n < r->order.end; n++) {
-        const wd_stage_turn *turn = wd_stage_order_at(&r->order, n);
+        const wd_stage_turn *turn = wd__stage_order_at(&r->order, n);
         wd_stage_buffer *buffer;
         if (turn->wanted &&
-            wd_stage_buffer_take(&buffer, r, turn->expert, turn->stage, NULL) == WD_OK)
-            wd_stage_buffer_give_back(r, turn->expert, turn->stage, r->copies);
+            wd__stage_buffer_take(&buffer, r, turn->expert, turn->stage, NULL) == WD_OK)
+            wd__stage_buffer_give_back(r, turn->expert, turn->stage, r->copies);
     }
 }
 
-void wd_residency_part_begin(wd_residency_part *r, wd_sweep_experts sweep, wd_sweep_experts next)
+void wd__residency_part_begin(wd_residency_part *r, wd_sweep_experts sweep, wd_sweep_experts next)
 {
     if (r->dry || r->home == WD_HOME_DEVICE) return;
     if (!r->ring) { /* which others need does not matter */
@@ -155,20 +156,20 @@ void wd_residency_part_begin(wd_residency_part *r, wd_sweep_experts sweep, wd_sw
     if (sweep.all != r->order.expected.all) pass_over_expected(r);
     r->announced = sweep.own;
     pthread_mutex_lock(&r->lock);
-    while (!wd_stage_order_has_room(&r->order, r->next_brought) ||
-           !wd_stage_order_has_room(&r->order, r->next_read))
+    while (!wd__stage_order_has_room(&r->order, r->next_brought) ||
+           !wd__stage_order_has_room(&r->order, r->next_read))
         pthread_cond_wait(&r->changed, &r->lock);
-    wd_stage_order_add(&r->order, sweep, next);
+    wd__stage_order_add(&r->order, sweep, next);
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
 
-bool wd_residency_part_next_turn(wd_stage_turn *out, wd_residency_part *r, int64_t *next)
+bool wd__residency_part_next_turn(wd_stage_turn *out, wd_residency_part *r, int64_t *next)
 {
     pthread_mutex_lock(&r->lock);
     while (*next == r->order.end && !r->closing) pthread_cond_wait(&r->changed, &r->lock);
     const bool goes_on = !r->closing;
-    if (goes_on) *out = *wd_stage_order_at(&r->order, (*next)++);
+    if (goes_on) *out = *wd__stage_order_at(&r->order, (*next)++);
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
     return goes_on;
@@ -178,9 +179,9 @@ bool wd_residency_part_next_turn(wd_stage_turn *out, wd_residency_part *r, int64
 
 static wd_status bring(wd_residency_part *r, wd_stage_buffer *buffer)
 {
-    if (r->ring) return wd_residency_part_bring_read(r, buffer);
-    if (r->home == WD_HOME_DISK) return wd_residency_part_bring_file(r, buffer);
-    wd_residency_part_bring_block(r, buffer);
+    if (r->ring) return wd__residency_part_bring_read(r, buffer);
+    if (r->home == WD_HOME_DISK) return wd__residency_part_bring_file(r, buffer);
+    wd__residency_part_bring_block(r, buffer);
     return WD_OK;
 }
 
@@ -188,19 +189,19 @@ static void *bring_all(void *context)
 {
     wd_residency_part *r = context;
     wd_stage_turn turn;
-    while (wd_residency_part_next_turn(&turn, r, &r->next_brought)) {
+    while (wd__residency_part_next_turn(&turn, r, &r->next_brought)) {
         if (turn.wanted) {
             wd_stage_buffer *buffer = await_empty(r, &turn);
             if (!buffer) break;
             const wd_status status = bring(r, buffer);
             set_state(r, buffer, status == WD_OK ? WD_BUFFER_FILLED : WD_BUFFER_FAILED);
         }
-        if (r->ring) wd_residency_part_pass(r, &turn);
+        if (r->ring) wd__residency_part_pass(r, &turn);
     }
     return NULL;
 }
 
-wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err)
+wd_status wd__residency_part_start(wd_residency_part *r, wd_err *err)
 {
     if (pthread_create(&r->thread, NULL, bring_all, r))
         return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to bring the teacher's weights");
@@ -208,7 +209,7 @@ wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err)
     return WD_OK;
 }
 
-void wd_residency_part_end(wd_residency_part *r)
+void wd__residency_part_end(wd_residency_part *r)
 {
     pthread_mutex_lock(&r->lock);
     r->closing = true;

@@ -36,12 +36,12 @@ static void open_scene(scene *s, bool from_disk)
                                                .storage = WD_BF16,
                                                .queue = s->queue,
                                                .processor = s->host};
-    wd_test_ok(wd_residency_part_open(&s->part, &options, &err), &err);
+    wd_test_ok(wd__residency_part_open(&s->part, &options, &err), &err);
 }
 
 static void close_scene(scene *s)
 {
-    wd_residency_part_close(s->part);
+    wd__residency_part_close(s->part);
     wd_queue_close(s->queue);
     wd_device_close(s->device);
     wd_queue_close(s->host);
@@ -72,8 +72,8 @@ static void use(const scene *s, int expert, int stage)
 {
     wd_err err = {0};
     wd_dit_stage view;
-    wd_test_ok(wd_residency_part_acquire(s->part, &view, expert, stage, s->queue, &err), &err);
-    wd_residency_part_release(s->part, expert, stage, s->queue);
+    wd_test_ok(wd__residency_part_acquire(s->part, &view, expert, stage, s->queue, &err), &err);
+    wd__residency_part_release(s->part, expert, stage, s->queue);
 }
 
 /* While one block is used the next one comes, and with the last ones the first ones of the sweep
@@ -87,14 +87,14 @@ static void stages_come_ahead(void **state)
         wd_dit_stage view;
         open_scene(&s, from_disk);
         const int stages = s.placement.stages;
-        wd_residency_part_begin(s.part, first, second);
+        wd__residency_part_begin(s.part, first, second);
         for (int stage = 0; stage < stages; stage++) {
-            wd_test_ok(wd_residency_part_acquire(s.part, &view, 0, stage, s.queue, &err), &err);
+            wd_test_ok(wd__residency_part_acquire(s.part, &view, 0, stage, s.queue, &err), &err);
             if (stage + 1 < stages) assert_comes(&s, 0, stage + 1);
-            wd_residency_part_release(s.part, 0, stage, s.queue);
+            wd__residency_part_release(s.part, 0, stage, s.queue);
         }
         for (int stage = 0; stage <= BLOCKS; stage++) assert_comes(&s, 1, stage);
-        wd_residency_part_begin(s.part, second, none);
+        wd__residency_part_begin(s.part, second, none);
         for (int stage = 0; stage < stages; stage++) use(&s, 1, stage);
         close_scene(&s);
     }
@@ -118,11 +118,11 @@ static void another_sweep_comes(void **state)
         open_scene(&s, from_disk);
         const int stages = s.placement.stages;
         for (int sweep = 0; sweep < 3; sweep++) {
-            wd_residency_part_begin(s.part, first, second);
+            wd__residency_part_begin(s.part, first, second);
             for (int stage = 0; stage < stages; stage++) use(&s, 0, stage);
             if (sweep) assert_comes(&s, 1, 1);
         }
-        wd_residency_part_begin(s.part, none, none);
+        wd__residency_part_begin(s.part, none, none);
         for (int stage = 0; stage < BLOCKS; stage++) assert_false(has_come(s.part, 1, stage));
         close_scene(&s);
     }

@@ -29,8 +29,8 @@ static void view_dry(wd_dit_stage *out, const wd_residency_part *r, int expert, 
     wd_stage_view(out, &r->layout[expert][stage], s->block);
 }
 
-wd_status wd_residency_part_acquire(wd_residency_part *r, wd_dit_stage *out, int expert, int stage,
-                                    wd_queue *queue, wd_err *err)
+wd_status wd__residency_part_acquire(wd_residency_part *r, wd_dit_stage *out, int expert, int stage,
+                                     wd_queue *queue, wd_err *err)
 {
     wd_stage_buffer *s = NULL;
     if (r->home == WD_HOME_DEVICE) {
@@ -39,7 +39,7 @@ wd_status wd_residency_part_acquire(wd_residency_part *r, wd_dit_stage *out, int
         view_dry(out, r, expert, stage);
     } else {
         WD_REQUIRE(r->announced >> expert & 1, "the sweep was not announced for expert %d", expert);
-        WD_TRY(wd_stage_buffer_take(&s, r, expert, stage, err));
+        WD_TRY(wd__stage_buffer_take(&s, r, expert, stage, err));
         wd_event_wait_on(queue, s->arrived);
         *out = s->view;
     }
@@ -47,16 +47,16 @@ wd_status wd_residency_part_acquire(wd_residency_part *r, wd_dit_stage *out, int
     return WD_OK;
 }
 
-void wd_residency_part_release(wd_residency_part *r, int expert, int stage, wd_queue *queue)
+void wd__residency_part_release(wd_residency_part *r, int expert, int stage, wd_queue *queue)
 {
     if (r->home == WD_HOME_DEVICE || wd_device_is_dry(wd_queue_device(queue))) return;
-    wd_stage_buffer_give_back(r, expert, stage, queue);
+    wd__stage_buffer_give_back(r, expert, stage, queue);
 }
 
 /* ---- memory ---- */
 
-wd_status wd_residency_part_take_host(void **out, wd_residency_part *r, size_t bytes,
-                                      const char *what, wd_err *err)
+wd_status wd__residency_part_take_host(void **out, wd_residency_part *r, size_t bytes,
+                                       const char *what, wd_err *err)
 {
     r->host_bytes += bytes;
     if (!r->dry) return wd_host_alloc(out, r->device, bytes, what, err);
@@ -64,7 +64,7 @@ wd_status wd_residency_part_take_host(void **out, wd_residency_part *r, size_t b
     return WD_OK;
 }
 
-void wd_residency_part_give_host(const wd_residency_part *r, void *block)
+void wd__residency_part_give_host(const wd_residency_part *r, void *block)
 {
     if (!r->dry) wd_host_free(r->device, block);
 }
@@ -76,7 +76,7 @@ static void close_blocks(wd_residency_part *r)
             if (r->home == WD_HOME_DEVICE)
                 wd_device_free(r->device, r->block[e][s]);
             else
-                wd_residency_part_give_host(r, r->block[e][s]);
+                wd__residency_part_give_host(r, r->block[e][s]);
         wd_free(r->block[e]);
         wd_free(r->layout[e]);
         wd_safetensors_close(r->weights[e]);
@@ -85,15 +85,15 @@ static void close_blocks(wd_residency_part *r)
     wd_shared_close(r->shared);
 }
 
-void wd_residency_part_close(wd_residency_part *r)
+void wd__residency_part_close(wd_residency_part *r)
 {
     if (!r) return;
-    wd_residency_part_end(r);
+    wd__residency_part_end(r);
     if (r->copies) wd_queue_wait(r->copies);
-    wd_residency_part_close_disk(r);
-    wd_stage_order_close(&r->order);
+    wd__residency_part_close_disk(r);
+    wd__stage_order_close(&r->order);
     wd_queue_close(r->copies);
-    wd_stage_buffers_close(r);
+    wd__stage_buffers_close(r);
     wd_device_free(r->device, r->wide);
     close_blocks(r);
     wd_device_free(r->device, r->casting);
@@ -104,7 +104,7 @@ void wd_residency_part_close(wd_residency_part *r)
 
 /* ---- blocks of stages ---- */
 
-void wd_residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *s)
+void wd__residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *s)
 {
     const wd_stage_layout *layout = &r->layout[s->turn.expert][s->turn.stage];
     wd_event_wait_on(r->copies, s->released);
@@ -156,7 +156,8 @@ static wd_status take_in(wd_residency_part *r, int expert, int stage, size_t at,
     if (r->shares)
         *block = (r->shared ? (char *)wd_shared_data(r->shared) : WD_STAGE_NOWHERE) + at;
     else if (r->home == WD_HOME_HOST)
-        WD_TRY(wd_residency_part_take_host(block, r, bytes, "teacher weights in host memory", err));
+        WD_TRY(
+            wd__residency_part_take_host(block, r, bytes, "teacher weights in host memory", err));
     else if (bytes)
         WD_TRY(wd_device_alloc(block, r->device, bytes, "teacher weights", err));
     if ((r->dry && r->home == WD_HOME_HOST) || !fills) return WD_OK;
@@ -248,7 +249,7 @@ static wd_status open_buffers(wd_residency_part *r, const wd_placed_sizes *n,
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         for (int i = 0; i < wd_placed_buffers(part, (wd_stage_kind)k); i++)
-            WD_TRY(wd_stage_buffer_open(r, (wd_stage_kind)k, n->block[k], err));
+            WD_TRY(wd__stage_buffer_open(r, (wd_stage_kind)k, n->block[k], err));
     return WD_OK;
 }
 
@@ -258,10 +259,10 @@ static wd_status open_streaming(wd_residency_part *r, const wd_placed_sizes *n,
 {
     WD_TRY(wd_queue_open(&r->copies, r->device, err));
     WD_TRY(open_buffers(r, n, &o->stages, err));
-    if (!r->dry) WD_TRY(wd_stage_order_open(&r->order, &o->stages, err));
+    if (!r->dry) WD_TRY(wd__stage_order_open(&r->order, &o->stages, err));
     if (r->home == WD_HOME_DISK)
-        WD_TRY(wd_residency_part_open_disk(r, n->reading, n->converting, o->sharers, err));
-    return r->dry ? WD_OK : wd_residency_part_start(r, err);
+        WD_TRY(wd__residency_part_open_disk(r, n->reading, n->converting, o->sharers, err));
+    return r->dry ? WD_OK : wd__residency_part_start(r, err);
 }
 
 static wd_status open_part(wd_residency_part *r, const wd_residency_part_options *o, wd_err *err)
@@ -276,8 +277,8 @@ static wd_status open_part(wd_residency_part *r, const wd_residency_part_options
     return r->home == WD_HOME_DEVICE ? WD_OK : open_streaming(r, &n, o, err);
 }
 
-wd_status wd_residency_part_open(wd_residency_part **out, const wd_residency_part_options *o,
-                                 wd_err *err)
+wd_status wd__residency_part_open(wd_residency_part **out, const wd_residency_part_options *o,
+                                  wd_err *err)
 {
     wd_residency_part *r;
     WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
@@ -293,6 +294,6 @@ wd_status wd_residency_part_open(wd_residency_part **out, const wd_residency_par
     if (status == WD_OK)
         *out = r;
     else
-        wd_residency_part_close(r);
+        wd__residency_part_close(r);
     return status;
 }

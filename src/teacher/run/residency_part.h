@@ -102,77 +102,78 @@ typedef struct wd_residency_part_options {
     wd_queue *processor; /* used during the call, for weights in host memory; else NULL */
 } wd_residency_part_options;
 
-wd_status wd_residency_part_open(wd_residency_part **out, const wd_residency_part_options *options,
-                                 wd_err *err);
-void wd_residency_part_close(wd_residency_part *part); /* NULL is allowed */
+wd_status wd__residency_part_open(wd_residency_part **out, const wd_residency_part_options *options,
+                                  wd_err *err);
+void wd__residency_part_close(wd_residency_part *part); /* NULL is allowed */
 
 /* As the functions of a residency. */
-void wd_residency_part_begin(wd_residency_part *part, wd_sweep_experts sweep,
-                             wd_sweep_experts next);
-wd_status wd_residency_part_acquire(wd_residency_part *part, wd_dit_stage *out, int expert,
-                                    int stage, wd_queue *queue, wd_err *err);
-void wd_residency_part_release(wd_residency_part *part, int expert, int stage, wd_queue *queue);
+void wd__residency_part_begin(wd_residency_part *part, wd_sweep_experts sweep,
+                              wd_sweep_experts next);
+wd_status wd__residency_part_acquire(wd_residency_part *part, wd_dit_stage *out, int expert,
+                                     int stage, wd_queue *queue, wd_err *err);
+void wd__residency_part_release(wd_residency_part *part, int expert, int stage, wd_queue *queue);
 
 /* Host memory for weights, which the device copies from: on a dry one an address that nobody uses.
  */
-wd_status wd_residency_part_take_host(void **out, wd_residency_part *part, size_t bytes,
-                                      const char *what, wd_err *err);
-void wd_residency_part_give_host(const wd_residency_part *part, void *block);
+wd_status wd__residency_part_take_host(void **out, wd_residency_part *part, size_t bytes,
+                                       const char *what, wd_err *err);
+void wd__residency_part_give_host(const wd_residency_part *part, void *block);
 
-/* As wd_stage_buffer_launch, for a stage in host memory: one copy. */
-void wd_residency_part_bring_block(wd_residency_part *part, wd_stage_buffer *buffer);
+/* As wd__stage_buffer_launch, for a stage in host memory: one copy. */
+void wd__residency_part_bring_block(wd_residency_part *part, wd_stage_buffer *buffer);
 
 /* ---- buffers: residency_buffers.c ---- */
 
-wd_status wd_stage_buffer_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, wd_err *err);
-void wd_stage_buffers_close(wd_residency_part *r);
+wd_status wd__stage_buffer_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes,
+                                wd_err *err);
+void wd__stage_buffers_close(wd_residency_part *r);
 
 /* Launches what brings a stage that was read to the buffer, for work that waits for
  * buffer->arrived. */
-void wd_stage_buffer_launch(wd_residency_part *r, wd_stage_buffer *buffer,
-                            const wd_stage_layout *layout);
+void wd__stage_buffer_launch(wd_residency_part *r, wd_stage_buffer *buffer,
+                             const wd_stage_layout *layout);
 
 /* *out = the buffer of a stage, in use from now on. Waits until the stage is brought, as far as
  * launches go; if that failed, returns the error. */
-wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int expert, int stage,
-                               wd_err *err);
+wd_status wd__stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int expert, int stage,
+                                wd_err *err);
 
 /* Work launched on `queue` so far was the last to use the stage. */
-void wd_stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue);
+void wd__stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue);
 
 /* Waits for the turn *next, and counts it up. false: the part is closing. */
-bool wd_residency_part_next_turn(wd_stage_turn *out, wd_residency_part *r, int64_t *next);
+bool wd__residency_part_next_turn(wd_stage_turn *out, wd_residency_part *r, int64_t *next);
 
 /* Starts the thread that brings stages. */
-wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err);
+wd_status wd__residency_part_start(wd_residency_part *r, wd_err *err);
 
 /* Ends that thread, and all waiting for turns and for the ring; then nothing but close may be
  * called. */
-void wd_residency_part_end(wd_residency_part *r);
+void wd__residency_part_end(wd_residency_part *r);
 
 /* ---- from disk: residency.c ---- */
 
 /* Opens what reads stages from the files. `reading_bytes`, `converting_bytes`: the most of a
  * stage's layout. `sharers`: as in the part's options; all of them call it. A host of several ranks
  * gets a ring, which its first rank begins to fill. */
-wd_status wd_residency_part_open_disk(wd_residency_part *r, size_t reading_bytes,
-                                      size_t converting_bytes, wd_comm *sharers, wd_err *err);
-void wd_residency_part_close_disk(wd_residency_part *r); /* once its copies are done, after end */
+wd_status wd__residency_part_open_disk(wd_residency_part *r, size_t reading_bytes,
+                                       size_t converting_bytes, wd_comm *sharers, wd_err *err);
+void wd__residency_part_close_disk(wd_residency_part *r); /* once its copies are done, after end */
 
 /* Reads a stage and launches what brings it to its buffer. */
-wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *buffer);
+wd_status wd__residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *buffer);
 
 /* ---- from the ring that a host's reader fills: residency.c ---- */
 
 /* Waits until a stage is read, and launches what brings it from the ring to its buffer. */
-wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *buffer);
+wd_status wd__residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *buffer);
 
 /* This rank has brought the stage, or does not want it: its place in the ring is free. */
-void wd_residency_part_pass(wd_residency_part *r, const wd_stage_turn *turn);
+void wd__residency_part_pass(wd_residency_part *r, const wd_stage_turn *turn);
 
 /* Call this when r->is_waiting or r->is_reading has changed: wd_comm.waits_since says since when
  * the thread that computes waits, unless this is the rank that reads, and reads. The caller has the
  * lock. */
-void wd_residency_part_note_wait(wd_residency_part *r);
+void wd__residency_part_note_wait(wd_residency_part *r);
 
 #endif

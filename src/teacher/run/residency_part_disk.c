@@ -10,7 +10,7 @@
 
 enum { RING_BUFFERS = 2 }; /* one is read while the other is sent */
 
-void wd_residency_part_note_wait(wd_residency_part *r)
+void wd__residency_part_note_wait(wd_residency_part *r)
 {
     const double since = r->is_waiting && !r->is_reading ? wd_clock_s() : 0;
     if (r->ring) atomic_store(&r->sharers->waits_since[WD_WAIT_READER], since);
@@ -20,7 +20,7 @@ static void note_reading(wd_residency_part *r, bool reads)
 {
     pthread_mutex_lock(&r->lock);
     r->is_reading = reads;
-    wd_residency_part_note_wait(r);
+    wd__residency_part_note_wait(r);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -41,7 +41,7 @@ static void *read_all(void *context)
         wd_stage_turn turn;
         wd_err err = {0};
         char *to = wd_ring_begin_fill(r->ring, n);
-        if (!to || !wd_residency_part_next_turn(&turn, r, &r->next_read)) break;
+        if (!to || !wd__residency_part_next_turn(&turn, r, &r->next_read)) break;
         status = read_stage(r, &turn, to, &err);
         if (status == WD_OK)
             wd_ring_filled(r->ring, n);
@@ -51,7 +51,7 @@ static void *read_all(void *context)
     return NULL;
 }
 
-wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *b)
+wd_status wd__residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *b)
 {
     const void *data;
     wd_stage_layout layout = r->layout[b->turn.expert][b->turn.stage];
@@ -59,12 +59,12 @@ wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *b)
     /* wd_tensor.data is not const; this memory is only read */
     wd_stage_was_read(&layout, (char *)(uintptr_t)data);
     layout.pinned = true;
-    wd_stage_buffer_launch(r, b, &layout);
+    wd__stage_buffer_launch(r, b, &layout);
     wd_event_record(r->sent[0], r->copies);
     return WD_OK;
 }
 
-void wd_residency_part_pass(wd_residency_part *r, const wd_stage_turn *turn)
+void wd__residency_part_pass(wd_residency_part *r, const wd_stage_turn *turn)
 {
     if (turn->wanted) wd_event_wait(r->sent[0]);
     wd_ring_done(r->ring, turn->number);
@@ -135,7 +135,7 @@ static wd_status read_for_processor(wd_residency_part *r, wd_stage_layout *layou
 /* For a device that does not read host memory a stage is read past the page cache into a pinned
  * staging, while its buffer is still in use, and brought from there while the next stage is read
  * into the other one. */
-wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *s)
+wd_status wd__residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *s)
 {
     wd_stage_layout layout = r->layout[s->turn.expert][s->turn.stage];
     const int k = (int)(r->staged++ % r->stagings); /* they take turns */
@@ -149,13 +149,13 @@ wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *s)
         WD_TRY(wd_stage_read(staging, &layout, r->reader, &s->error));
         wd_stage_was_read(&layout, staging);
     }
-    wd_stage_buffer_launch(r, s, &layout);
+    wd__stage_buffer_launch(r, s, &layout);
     wd_event_record(r->sent[k], r->copies);
     return WD_OK;
 }
 
-wd_status wd_residency_part_open_disk(wd_residency_part *r, size_t reading_bytes,
-                                      size_t converting_bytes, wd_comm *sharers, wd_err *err)
+wd_status wd__residency_part_open_disk(wd_residency_part *r, size_t reading_bytes,
+                                       size_t converting_bytes, wd_comm *sharers, wd_err *err)
 {
     if (sharers) WD_TRY(open_ring(r, reading_bytes, sharers, err));
     if (sharers && sharers->host_ranks > 1) return WD_OK;
@@ -164,16 +164,16 @@ wd_status wd_residency_part_open_disk(wd_residency_part *r, size_t reading_bytes
         r->reads_host ? 1 : WD_PLACED_STAGINGS; /* a processor's copies are done at once */
     for (int i = 0; i < r->stagings; i++) {
         WD_TRY(wd_event_open(&r->sent[i], r->device, err));
-        WD_TRY(wd_residency_part_take_host(&r->staging[i], r, bytes, "teacher weights being read",
-                                           err));
+        WD_TRY(wd__residency_part_take_host(&r->staging[i], r, bytes, "teacher weights being read",
+                                            err));
     }
     return wd_file_reader_open(&r->reader, err);
 }
 
-void wd_residency_part_close_disk(wd_residency_part *r)
+void wd__residency_part_close_disk(wd_residency_part *r)
 {
     close_ring(r);
     for (int i = 0; i < WD_PLACED_STAGINGS; i++) wd_event_close(r->sent[i]);
-    for (int i = 0; i < r->stagings; i++) wd_residency_part_give_host(r, r->staging[i]);
+    for (int i = 0; i < r->stagings; i++) wd__residency_part_give_host(r, r->staging[i]);
     wd_file_reader_close(r->reader);
 }

@@ -37,7 +37,7 @@ static wd_sweep_experts experts_of(const plan *p, int me)
 static void run_sweep(const rank *r, wd_residency *shared, wd_residency *alone, const plan *p,
                       const plan *next, int me)
 {
-    wd_residency_begin(shared, experts_of(p, me), experts_of(next, me));
+    wd__residency_begin(shared, experts_of(p, me), experts_of(next, me));
     for (int e = 0; e < wd_residency_info_of(shared)->placement.experts; e++)
         for (int s = 0; p->own[me] >> e & 1 && s < stages_of(shared); s++) {
             if ((s + me) % 5 == 0) usleep(300); /* now this one is late, now that one */
@@ -55,7 +55,7 @@ static void *run_plans(void *context)
     const plan *next = plans;
     for (int i = 0; i < p->sweeps; i++) { /* now the next one is foreseen, now another */
         if (next != &plans[i] && next->experts == plans[i].experts)
-            wd_residency_begin(shared, none, none);
+            wd__residency_begin(shared, none, none);
         next = &plans[i + 1 < p->sweeps && i % 3 ? i + 1 : 0];
         run_sweep(&r, shared, alone, &plans[i], next, p->comm->rank);
     }
@@ -105,7 +105,7 @@ static void *run_stopped(void *context)
     memset(all, 0, sizeof all);
     all[p->comm->rank] = p->comm;
     wd_comm_allgather_small(p->comm, all, sizeof *all); /* threads of one process */
-    wd_residency_begin(shared, one, one);
+    wd__residency_begin(shared, one, one);
     for (int s = 0; s < stages_of(shared); s++) {
         HARNESS_CHECK(!wd_residency_acquire(shared, &view, 0, s, r.queue, &err));
         if (s == 1 && p->comm->rank == 1)
@@ -152,7 +152,7 @@ static void *run_in_turns(void *context)
     open_devices(&r, true);
     wd_residency *shared = open_teacher(&r, &large, WD_HOME_DISK, WD_BF16, p->comm);
     for (int i = 0; i < SWEEPS; i++) {
-        wd_residency_begin(shared, one, i + 1 < SWEEPS ? one : none);
+        wd__residency_begin(shared, one, i + 1 < SWEEPS ? one : none);
         for (int s = 0; s < stages_of(shared); s++) {
             const void *at = pass_stage(shared, s, r.queue);
             if (wd_stage_kind_of(s, stages_of(shared)) != WD_STAGE_BLOCK) continue;
@@ -200,7 +200,7 @@ static void read_all(wd_comm *comm, void *context)
     wd_comm_barrier(comm);
     const int64_t before = bytes_read();
     for (int i = 0; i < SWEEPS; i++) {
-        wd_residency_begin(shared, one, i + 1 < SWEEPS ? one : none);
+        wd__residency_begin(shared, one, i + 1 < SWEEPS ? one : none);
         for (int s = 0; s < stages_of(shared); s++) pass_stage(shared, s, r.queue);
     }
     wd_queue_wait(r.queue);
@@ -272,7 +272,7 @@ static void *read_what_ends(void *context)
              wd_test_folder());
     if (!p->comm->rank) HARNESS_CHECK(!truncate(file, 1 << 20));
     wd_comm_barrier(p->comm);
-    wd_residency_begin(shared, (wd_sweep_experts){3, p->comm->rank == 1 ? 2 : 3}, none);
+    wd__residency_begin(shared, (wd_sweep_experts){3, p->comm->rank == 1 ? 2 : 3}, none);
     for (int e = p->comm->rank == 1; e < 2 && status == WD_OK; e++)
         for (int s = 0; s < stages_of(shared) && status == WD_OK; s++) {
             status = wd_residency_acquire(shared, &view, e, s, r.queue, &err);

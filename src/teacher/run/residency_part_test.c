@@ -7,8 +7,8 @@ enum { RANKS = 4 };
 static void compare(const rank *r, wd_residency *a, wd_residency *b)
 {
     const wd_sweep_experts all = {3, 3}, none = {0, 0};
-    wd_residency_begin(a, all, none);
-    wd_residency_begin(b, all, none);
+    wd__residency_begin(a, all, none);
+    wd__residency_begin(b, all, none);
     for (int e = 0; e < wd_residency_info_of(a)->placement.experts; e++)
         for (int i = 0; i < stages_of(a); i++) compare_stage(r, a, b, e, i);
 }

@@ -6,7 +6,7 @@
 
 enum { SWEEPS = 8 }; /* that the sequence has room for */
 
-wd_status wd_stage_order_open(wd_stage_order *out, const wd_placed_stages *part, wd_err *err)
+wd_status wd__stage_order_open(wd_stage_order *out, const wd_placed_stages *part, wd_err *err)
 {
     const int64_t sweep_turns = (int64_t)part->placement->experts * part->placement->stages;
     *out =
@@ -15,17 +15,17 @@ wd_status wd_stage_order_open(wd_stage_order *out, const wd_placed_stages *part,
                     err);
 }
 
-void wd_stage_order_close(wd_stage_order *order)
+void wd__stage_order_close(wd_stage_order *order)
 {
     wd_free(order->turn);
 }
 
-const wd_stage_turn *wd_stage_order_at(const wd_stage_order *order, int64_t number)
+const wd_stage_turn *wd__stage_order_at(const wd_stage_order *order, int64_t number)
 {
     return &order->turn[number % order->turns];
 }
 
-bool wd_stage_order_has_room(const wd_stage_order *order, int64_t first)
+bool wd__stage_order_has_room(const wd_stage_order *order, int64_t first)
 {
     return order->end + 2 * order->sweep_turns - first <= order->turns;
 }
@@ -41,7 +41,7 @@ static void append(wd_stage_order *o, wd_sweep_experts sweep, int64_t skip, int6
     }
 }
 
-void wd_stage_order_add(wd_stage_order *o, wd_sweep_experts sweep, wd_sweep_experts next)
+void wd__stage_order_add(wd_stage_order *o, wd_sweep_experts sweep, wd_sweep_experts next)
 {
     const bool as_expected = sweep.all == o->expected.all;
     WD_REQUIRE(!as_expected || sweep.own == o->expected.own,

@@ -38,16 +38,16 @@ typedef struct wd_stage_order {
 } wd_stage_order;
 
 /* The sequence has one stage more of the next sweep than the placement has buffers for blocks. */
-wd_status wd_stage_order_open(wd_stage_order *out, const wd_placed_stages *part, wd_err *err);
-void wd_stage_order_close(wd_stage_order *order); /* a zeroed one is fine */
+wd_status wd__stage_order_open(wd_stage_order *out, const wd_placed_stages *part, wd_err *err);
+void wd__stage_order_close(wd_stage_order *order); /* a zeroed one is fine */
 
 /* Whether a sweep may be added without loss of the turns from `first` on. */
-bool wd_stage_order_has_room(const wd_stage_order *order, int64_t first);
+bool wd__stage_order_has_room(const wd_stage_order *order, int64_t first);
 
 /* Adds a sweep; `next`: the sweep that is expected after it, of no experts where nobody knows. */
-void wd_stage_order_add(wd_stage_order *order, wd_sweep_experts sweep, wd_sweep_experts next);
+void wd__stage_order_add(wd_stage_order *order, wd_sweep_experts sweep, wd_sweep_experts next);
 
 /* The turn of a number below `end`. */
-const wd_stage_turn *wd_stage_order_at(const wd_stage_order *order, int64_t number);
+const wd_stage_turn *wd__stage_order_at(const wd_stage_order *order, int64_t number);
 
 #endif

@@ -137,7 +137,7 @@ static void check(const wd_pipeline *pipeline, wd_dtype storage)
     seen.elsewhere = 0; /* copies of what stays on the device, if any */
     wd_residency *disk = open_teacher(&r, pipeline, WD_HOME_DISK, storage, NULL);
     for (int sweep = 0; sweep < SWEEPS; sweep++) {
-        wd_residency_begin(disk, (wd_sweep_experts){3, 3}, (wd_sweep_experts){0, 0});
+        wd__residency_begin(disk, (wd_sweep_experts){3, 3}, (wd_sweep_experts){0, 0});
         for (int e = 0; e < wd_residency_info_of(disk)->placement.experts; e++)
             for (int s = 0; s < stages_of(disk); s++) compare_stage(&r, disk, there, e, s);
     }

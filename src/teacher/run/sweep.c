@@ -111,7 +111,7 @@ static void enter(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
     const bool pulls = copies_itself(sweep, a);
     if (window->begin) window->begin(window->context, state, batch->samples);
     if (pulls) follow_latents(sweep, a->queue);
-    const wd_activations_input input = wd_activations_begin_enter(a);
+    const wd_activations_input input = wd__activations_begin_enter(a);
     for (int64_t i = 0; i < batch->samples; i++) {
         input.timestep[i] = window->timestep[state[i]];
         char *text = input.text + (size_t)i * wd_sweep_text_bytes(o);
@@ -120,7 +120,7 @@ static void enter(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
                       window->latents + state[i] * count, wd_sweep_latent_bytes(o));
     }
     if (!pulls) follow_latents(sweep, a->queue);
-    wd_activations_enter(a, place, &input, batch->samples, &sweep->weights[0]);
+    wd__activations_enter(a, place, &input, batch->samples, &sweep->weights[0]);
 }
 
 static void leave(wd_sweep *sweep, wd_activations *a, wd_activation_place *place, int expert,
@@ -130,7 +130,7 @@ static void leave(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
     const int64_t *state = sweep->order + batch->first;
     const int64_t count = wd_sweep_latent_count(&sweep->options);
     const bool pushes = copies_itself(sweep, a);
-    const float *velocity = wd_activations_leave(a, place, batch->samples, expert, weights);
+    const float *velocity = wd__activations_leave(a, place, batch->samples, expert, weights);
     for (int64_t i = 0; i < batch->samples; i++) {
         wd_queue_copy(pushes ? a->queue : sweep->latents_queue, window->velocity + state[i] * count,
                       velocity + i * count, wd_sweep_latent_bytes(&sweep->options));
@@ -163,22 +163,23 @@ static wd_status launch_here(wd_sweep *sweep, const wd_sweep_entry *e, const mic
         enter(sweep, a, place, batch, window);
         break;
     case WD_ENTRY_RUN:
-        wd_activations_run_block(a, place, batch->samples, weights);
+        wd__activations_run_block(a, place, batch->samples, weights);
         break;
     case WD_ENTRY_LEAVE:
         leave(sweep, a, place, e->expert, batch, window);
         break;
     case WD_ENTRY_COPY:
-        wd_activations_copy(&sweep->activations[to], &sweep->activations[to].place[e->to_place], a,
-                            place, batch->samples, kind);
+        wd__activations_copy(&sweep->activations[to], &sweep->activations[to].place[e->to_place], a,
+                             place, batch->samples, kind);
         break;
     case WD_ENTRY_SEND:
-        wd_activation_transfer_send(&sweep->sent[local], a, place, batch->samples, kind,
-                                    wd_placed_rank(p, e->to));
+        wd__activation_transfer_send(&sweep->sent[local], a, place, batch->samples, kind,
+                                     wd_placed_rank(p, e->to));
         break;
     case WD_ENTRY_RECEIVE:
-        wd_activation_transfer_receive(&sweep->received[local], a, place, batch->samples, kind,
-                                       wd_placed_rank(p, p->place[e->expert][e->stage - 1].device));
+        wd__activation_transfer_receive(
+            &sweep->received[local], a, place, batch->samples, kind,
+            wd_placed_rank(p, p->place[e->expert][e->stage - 1].device));
         break;
     }
     return WD_OK;
@@ -213,14 +214,14 @@ static wd_sweep_experts experts_of(const wd_sweep *sweep, const wd_window_ahead 
 
 void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_window_ahead *next)
 {
-    wd_residency_begin(sweep->residency, experts_of(sweep, window), experts_of(sweep, next));
+    wd__residency_begin(sweep->residency, experts_of(sweep, window), experts_of(sweep, next));
     sweep->announced = window->end > window->first;
 }
 
 void wd_sweep_forget_next(wd_sweep *sweep)
 {
     const wd_sweep_experts none = {0};
-    wd_residency_begin(sweep->residency, none, none);
+    wd__residency_begin(sweep->residency, none, none);
 }
 
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
@@ -260,11 +261,12 @@ static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_device *
     WD_TRY(wd_sweep_need_of(&on.need, &sweep->options, wd_queue_device(queue),
                             wd_device_open_rehearsed, err));
     WD_TRY(wd_device_check_kernels(err));
-    WD_TRY(wd_activations_open(a, &sweep->options, part,
-                               wd_placed_activations(part, &on.need) - on.need.tables, queue, err));
+    WD_TRY(wd__activations_open(a, &sweep->options, part,
+                                wd_placed_activations(part, &on.need) - on.need.tables, queue,
+                                err));
     WD_TRY(wd_queue_reserve_workspace(queue, wd_placed_workspace(part, &on), err));
-    if (part->sends) WD_TRY(wd_activation_transfer_open(&sweep->sent[local], comm, a, err));
-    if (part->receives) WD_TRY(wd_activation_transfer_open(&sweep->received[local], comm, a, err));
+    if (part->sends) WD_TRY(wd__activation_transfer_open(&sweep->sent[local], comm, a, err));
+    if (part->receives) WD_TRY(wd__activation_transfer_open(&sweep->received[local], comm, a, err));
     return WD_OK;
 }
 
@@ -352,9 +354,9 @@ void wd_sweep_close(wd_sweep *sweep)
 {
     if (!sweep) return;
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) {
-        wd_activation_transfer_close(&sweep->sent[d]);
-        wd_activation_transfer_close(&sweep->received[d]);
-        wd_activations_close(&sweep->activations[d]);
+        wd__activation_transfer_close(&sweep->sent[d]);
+        wd__activation_transfer_close(&sweep->received[d]);
+        wd__activations_close(&sweep->activations[d]);
     }
     for (int64_t i = 0; sweep->batches && i < batches_of(sweep); i++)
         wd_event_close(sweep->batches[i].delivered);
@@ -373,12 +375,12 @@ static void run_kind(wd_activations *s, wd_stage_kind kind, int64_t samples,
 {
     wd_activation_place *place = &s->place[0];
     if (kind == WD_STAGE_BLOCK) {
-        wd_activations_run_block(s, place, samples, stage);
+        wd__activations_run_block(s, place, samples, stage);
     } else if (kind == WD_STAGE_HEAD) {
-        wd_activations_leave(s, place, samples, 0, stage);
+        wd__activations_leave(s, place, samples, 0, stage);
     } else {
-        const wd_activations_input input = wd_activations_begin_enter(s);
-        wd_activations_enter(s, place, &input, samples, stage);
+        const wd_activations_input input = wd__activations_begin_enter(s);
+        wd__activations_enter(s, place, &input, samples, stage);
     }
 }
 
@@ -410,7 +412,7 @@ static wd_status measure(wd_sweep_need *need, const wd_sweep_options *o, bool in
     const size_t before = wd_device_bytes(dry);
     WD_TRY_OUT(wd_dit_table_open(&table, &o->config, err));
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
-    WD_TRY_OUT(wd_activations_open(&activations, o, &all, 0, queue, err));
+    WD_TRY_OUT(wd__activations_open(&activations, o, &all, 0, queue, err));
     need->tables = wd_device_bytes(dry) - before;
     for (int k = 0; k < WD_STAGE_KINDS; k++) {
         const int stage = k == WD_STAGE_HEAD ? wd_dit_stages(&o->config) - 1 : k;
@@ -421,11 +423,11 @@ static wd_status measure(wd_sweep_need *need, const wd_sweep_options *o, bool in
         wd_stage_view(&weights, &layout, WD_STAGE_NOWHERE);
         need->flops[k] = run_sizes(&activations, (wd_stage_kind)k, &weights);
     }
-    need->place = wd_sweep_place_bytes(o);
+    need->place = wd__sweep_place_bytes(o);
     wd_placed_most(&need->scratch, activations.arena.peak - need->place);
     wd_placed_most(&need->workspace, wd_queue_workspace_bytes(queue));
 out:
-    wd_activations_close(&activations);
+    wd__activations_close(&activations);
     wd_queue_close(queue);
     wd_dit_table_close(&table);
     return status;

@@ -56,7 +56,7 @@ typedef struct wd_sweep wd_sweep;
 
 /* Borrows `residency`, whose placement says which device computes what, and `queues`: a queue of
  * each of the rank's devices, in their order; those that the placement does not use may be NULL.
- * Allocates all device memory that sweeps need, as much as wd_placement_bytes says. */
+ * Allocates all device memory that sweeps need, as much as wd__placement_bytes says. */
 wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_residency *residency,
                         wd_queue *const *queues, wd_err *err);
 /* WD_DEVICE_FAULT: one of the sweep's devices has failed. */

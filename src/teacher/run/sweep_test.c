@@ -220,7 +220,7 @@ static void memory_is_as_planned(void **state)
         wd_test_ok(wd_sweep_need_of(need, &options, dry, wd_device_open_dry, &err), &err);
         for (int k = 0; k < WD_STAGE_KINDS; k++) assert_true(need->flops[k] > 0);
         wd_sweep_device part;
-        wd_sweep_devices(&part, 1, &info->placement, cluster.batches);
+        wd__sweep_devices(&part, 1, &info->placement, cluster.batches);
         wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, &s.queue, &err), &err);
         assert_int_equal(wd_device_bytes(s.device) - before,
                          wd_placed_activations(&part, &cluster.device[0].need) +

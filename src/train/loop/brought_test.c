@@ -3,7 +3,7 @@
  * wan-tiny, both experts.
  *
  * Linked with --wrap=wd_residency_acquire, --wrap=wd_stage_bring,
- * --wrap=wd_residency_part_bring_block, --wrap=wd_file_reader_read and
+ * --wrap=wd__residency_part_bring_block, --wrap=wd_file_reader_read and
  * --wrap=wd_file_reader_read_pages, so that they are seen here. */
 #include "harness/stepper.h"
 
@@ -37,13 +37,13 @@ static void see(const wd_stage_layout *layout)
     atomic_fetch_add(&seen.brought, (int_fast64_t)layout->block_bytes);
 }
 
-void __real_wd_residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *buffer);
-void __wrap_wd_residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *buffer);
+void __real_wd__residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *buffer);
+void __wrap_wd__residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *buffer);
 
-void __wrap_wd_residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *buffer)
+void __wrap_wd__residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *buffer)
 {
     see(&r->layout[buffer->turn.expert][buffer->turn.stage]);
-    __real_wd_residency_part_bring_block(r, buffer);
+    __real_wd__residency_part_bring_block(r, buffer);
 }
 
 void __wrap_wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block,

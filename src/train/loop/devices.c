@@ -79,7 +79,7 @@ wd_status wd_devices_open(wd_devices *out, const char *list, int64_t threads, wd
     return wd_devices_open_shared(out, list, threads, NULL, err);
 }
 
-wd_status wd_devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err)
+wd_status wd__devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err)
 {
     wd_status status = WD_OK;
     *out = (wd_devices){.list = target->list, .processor = target->processor};

@@ -30,7 +30,7 @@ wd_status wd_devices_open_shared(wd_devices *out, const char *list, int64_t thre
                                  const wd_comm *comm, wd_err *err);
 
 /* Dry devices like those of `target`, for planning. `target` is borrowed. */
-wd_status wd_devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err);
+wd_status wd__devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err);
 void wd_devices_close(wd_devices *devices); /* a zeroed one is fine */
 
 #endif

@@ -15,7 +15,7 @@ wd_step_result __wrap_wd_stepper_take_result(wd_stepper *stepper)
     wd_step_result result = __real_wd_stepper_take_result(stepper);
     for (int i = 0; i < drops; i++)
         if (dropped[i] == result.step) result.loss = NAN;
-    if (result.step == spoiled_step) wd_stepper_params(stepper)->buffer[spoiled][7] = INFINITY;
+    if (result.step == spoiled_step) wd__stepper_params(stepper)->buffer[spoiled][7] = INFINITY;
     return result;
 }
 

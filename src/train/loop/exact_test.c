@@ -233,9 +233,9 @@ static wd_status train(trained *out, wd_stepper *m, wd_devices *d, wd_err *err)
         WD_TRY(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3}, err));
         while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) wd_stepper_take_result(m);
     }
-    out->count = wd_stepper_params(m)->count;
+    out->count = wd__stepper_params(m)->count;
     WD_TRY(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", err));
-    wd_queue_copy_and_wait(d->student, out->weights, wd_stepper_params(m)->buffer[WD_PARAMS_P],
+    wd_queue_copy_and_wait(d->student, out->weights, wd__stepper_params(m)->buffer[WD_PARAMS_P],
                            (size_t)out->count * 4);
     wd_queue_wait(d->student);
     return WD_OK;
@@ -280,7 +280,7 @@ static void check_planner(const size_t planned[ACCELERATORS], const wd_stepper_o
             &err);
     }
     wd_placed_bytes bytes;
-    wd_placement_bytes(&bytes, p, &size, &cluster);
+    wd__placement_bytes(&bytes, p, &size, &cluster);
     for (int d = 0; d < ACCELERATORS; d++) assert_int_equal(wd_placed_peak(&bytes, d), planned[d]);
 }
 

@@ -27,16 +27,16 @@ static wd_status attempt_rows(void *context, wd_err *err)
     wd_metrics *metrics;
     wd_status worst = WD_OK;
     memset(r->written, 0, sizeof r->written);
-    WD_TRY(wd_metrics_open(&metrics, r->folder, 0, err));
+    WD_TRY(wd__metrics_open(&metrics, r->folder, 0, err));
     for (int64_t step = 1; step <= ROWS; step++) {
         wd_err why = {0};
         const wd_metrics_row row = {.step = step, .loss = 1.0 / (double)step, .grad_norm = 0.5};
-        const wd_status status = wd_metrics_write(metrics, &row, &why);
+        const wd_status status = wd__metrics_write(metrics, &row, &why);
         r->written[step] = status == WD_OK;
         if (worst == WD_OK && status != WD_OK) *err = why;
         if (worst == WD_OK) worst = status;
     }
-    wd_metrics_close(metrics);
+    wd__metrics_close(metrics);
     return worst;
 }
 
@@ -85,9 +85,9 @@ static int check_records(const char *folder, const char *name)
         assert_true(bytes - at >= 16);
         const uint64_t length = number(data + at, 8);
         assert_true(length <= bytes - at - 16);
-        assert_int_equal(number(data + at + 8, 4), wd_crc32c_masked(data + at, 8));
+        assert_int_equal(number(data + at + 8, 4), wd__crc32c_masked(data + at, 8));
         assert_int_equal(number(data + at + 12 + length, 4),
-                         wd_crc32c_masked(data + at + 12, length));
+                         wd__crc32c_masked(data + at + 12, length));
         at += length + 16;
     }
     wd_free(data);
@@ -151,7 +151,7 @@ static void rows_that_cannot_be_read_are_kept(void **state)
     wd_test_ok(attempt_rows(&r, &err), &err);
     char *whole = read_file(r.folder, "metrics.jsonl", &bytes);
     wd_fault_arm(WD_FAULT_read, WD_FAULT_ONCE, 1, "metrics.jsonl");
-    const wd_status status = wd_metrics_open(&metrics, r.folder, ROWS, &err);
+    const wd_status status = wd__metrics_open(&metrics, r.folder, ROWS, &err);
     wd_fault_disarm();
     wd_test_refused(status, &err, WD_IO, "metrics.jsonl: cannot be read: Input/output error");
     char *kept = read_file(r.folder, "metrics.jsonl", &kept_bytes);

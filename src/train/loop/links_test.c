@@ -38,7 +38,7 @@ static struct {
 
 static int place_of(const void *address)
 {
-    const wd_sim_device *owner = wd_sim_owner(address);
+    const wd_sim_device *owner = wd__sim_owner(address);
     if (!owner) return HOST;
     for (int d = 0; d < DEVICES_MAX; d++)
         if (seen.device[d] == &owner->base) return d;
@@ -272,7 +272,7 @@ static planned plan_of(const scene *s, int64_t round)
     wd_test_ok(wd_devices_open(&d, s->devices, 1, &err), &err);
     wd_planner_input in = input_of(s, &d, &like);
     for (int i = 0; i < TRAJECTORY * SLOTS; i++)
-        expert[i] = wd_trajectory_target(t, wd_trajectory_first_target(t, round) + i).timestep <
+        expert[i] = wd__trajectory_target(t, wd_trajectory_first_target(t, round) + i).timestep <
                     in.sweep.boundary_timestep;
     in.rounds.expert = expert;
     wd_test_ok(wd_planner_open(&planner, &in, &err), &err);

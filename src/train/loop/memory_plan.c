@@ -157,15 +157,15 @@ static wd_status plan_samples(wd_memory_plan *out, wd_stepper *stepper,
     const int64_t before = wd_memory_held();
     dry.steps = SAMPLE_STEPS;
     dry.decoder = decoder;
-    WD_TRY_OUT(wd_samples_open(&samples, &dry, stepper, err));
+    WD_TRY_OUT(wd__samples_open(&samples, &dry, stepper, err));
     wd_memory_restart_peak();
     for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
-    WD_TRY_OUT(wd_samples_write(samples, 0, err));
+    WD_TRY_OUT(wd__samples_write(samples, 0, err));
     wd_memory_plan_add(out, "sample noise and pictures", WD_MEMORY_TRAINING, WD_MEMORY_HOST,
                        (size_t)(wd_memory_held() - before));
     wd_memory_plan_add(out, "samples on the way", WD_MEMORY_SAMPLING, WD_MEMORY_HOST,
                        (size_t)(wd_memory_peak() - wd_memory_held()));
-    out->sheet = wd_samples_last_work(samples);
+    out->sheet = wd__samples_last_work(samples);
     if (!stepper->options.trajectory.student_steps) /* else it makes its own number of steps */
         out->sheet.student *= (double)options->steps / SAMPLE_STEPS;
     for (int d = 0; d < devices->count; d++) {
@@ -176,7 +176,7 @@ static wd_status plan_samples(wd_memory_plan *out, wd_stepper *stepper,
         wd_memory_plan_add_parts(out, WD_MEMORY_SAMPLING, place, device);
     }
 out:
-    wd_samples_close(samples);
+    wd__samples_close(samples);
     return status;
 }
 
@@ -234,7 +234,7 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_stepper_options *optio
     stepper_options.text = no_text;
     if (options->comm) WD_TRY_OUT(wd_comm_open_dry(&comm, options->comm, err));
     stepper_options.comm = comm;
-    WD_TRY_OUT(wd_devices_open_dry(&dry, devices, err));
+    WD_TRY_OUT(wd__devices_open_dry(&dry, devices, err));
     before = wd_memory_held(); /* the run has its devices already */
     wd_memory_plan_only(true);
     if (placement)
@@ -244,7 +244,7 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_stepper_options *optio
     run_student(out, stepper);
     if (placement) WD_TRY_OUT(wd_source_prepare(stepper->source, 1, err));
     WD_TRY_OUT(wd_source_begin_step(stepper->source, 0, 0, err)); /* a snapshot is in checkpoints */
-    wd_stepper_list_networks(stepper, &tensors);
+    wd__stepper_list_networks(stepper, &tensors);
     tensors.other = wd_source_saved(stepper->source, &tensors.others);
     WD_TRY_OUT(wd_checkpoint_space_of(&out->checkpoint, &tensors, err));
     wd_memory_plan_add(out, "tables and staging", WD_MEMORY_TRAINING, WD_MEMORY_HOST,
@@ -290,7 +290,7 @@ wd_status wd_memory_plan_stepper(wd_memory_plan *out, const wd_stepper_options *
     for (int p = 0; p < count; p++) {
         wd_memory_plan one = {0};
         const wd_stepper_options o =
-            wd_stepper_of_phase(options, &(wd_phase_begin){.phase = p}, options->steps);
+            wd__stepper_of_phase(options, &(wd_phase_begin){.phase = p}, options->steps);
         WD_TRY(plan_phase(&one, &o, samples, devices, placement, err));
         for (int i = 0; i < one.items; i++)
             keep_larger(most.item, &most.items, WD_MEMORY_ITEMS_MAX, &one.item[i]);

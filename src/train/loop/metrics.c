@@ -21,7 +21,7 @@ struct wd_metrics {
     wd_tensorboard *board;
 };
 
-/* The step of a line that wd_metrics_write wrote, or -1: every line begins with it. */
+/* The step of a line that wd__metrics_write wrote, or -1: every line begins with it. */
 static int64_t step_of(const char *line)
 {
     int64_t step = -1;
@@ -66,7 +66,7 @@ static wd_status cut_back(wd_record_file *rows, int64_t resume_step, wd_err *err
     return wd_record_file_cut(rows, keep, err);
 }
 
-wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err)
+wd_status wd__metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err)
 {
     wd_metrics *metrics = NULL;
     wd_status status = WD_OK;
@@ -76,20 +76,20 @@ wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_s
     metrics->rows.fd = -1;
     WD_TRY_OUT(wd_record_file_open(&metrics->rows, path, err));
     WD_TRY_OUT(cut_back(&metrics->rows, resume_step, err));
-    WD_TRY_OUT(wd_tensorboard_open(&metrics->board, folder, resume_step + 1, err));
+    WD_TRY_OUT(wd__tensorboard_open(&metrics->board, folder, resume_step + 1, err));
 out:
     if (status == WD_OK)
         *out = metrics;
     else
-        wd_metrics_close(metrics);
+        wd__metrics_close(metrics);
     return status;
 }
 
-void wd_metrics_close(wd_metrics *metrics)
+void wd__metrics_close(wd_metrics *metrics)
 {
     if (!metrics) return;
     wd_record_file_close(&metrics->rows);
-    wd_tensorboard_close(metrics->board);
+    wd__tensorboard_close(metrics->board);
     wd_free(metrics);
 }
 
@@ -116,7 +116,7 @@ static wd_status write_line(wd_metrics *metrics, const wd_metrics_row *row, wd_e
     return wd_record_file_write(&metrics->rows, line, (size_t)bytes, err);
 }
 
-wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
+wd_status wd__metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
 {
     const struct {
         const char *tag;
@@ -127,7 +127,7 @@ wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_er
                    {"train/steps_per_s", row->steps_per_s}};
     WD_TRY(write_line(metrics, row, err));
     for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
-        WD_TRY(wd_tensorboard_scalar(metrics->board, scalars[i].tag, scalars[i].value, row->step,
-                                     err));
+        WD_TRY(wd__tensorboard_scalar(metrics->board, scalars[i].tag, scalars[i].value, row->step,
+                                      err));
     return WD_OK;
 }

@@ -22,11 +22,11 @@ typedef struct wd_metrics_row {
 
 /* Appends to <folder>/metrics.jsonl after cutting off rows with step > `resume_step` (0: starts
  * anew), and begins an event file in the same folder. */
-wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err);
-void wd_metrics_close(wd_metrics *metrics); /* NULL is allowed */
+wd_status wd__metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err);
+void wd__metrics_close(wd_metrics *metrics); /* NULL is allowed */
 
 /* The row as a line, and as scalars of the event file: train/loss, grad_norm, lr, steps_per_s. What
  * a failure leaves out is whole lines and whole scalars; the next row may be written. */
-wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err);
+wd_status wd__metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err);
 
 #endif

@@ -15,8 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     size_t left;
     wd_folder_remove(wd_fuzz_path("run"), NULL); /* each run adds a file of events */
     wd_fuzz_file("run/metrics.jsonl", data, bytes);
-    if (wd_metrics_open(&metrics, wd_fuzz_path("run"), STEP, &err) != WD_OK) return 0;
-    wd_metrics_close(metrics);
+    if (wd__metrics_open(&metrics, wd_fuzz_path("run"), STEP, &err) != WD_OK) return 0;
+    wd__metrics_close(metrics);
     if (wd_file_read(&text, &left, wd_fuzz_path("run/metrics.jsonl"), bytes, &err) != WD_OK)
         abort(); /* it never grows */
     if (left && (text[left - 1] != '\n' || memcmp(text, data, left))) abort();

@@ -23,12 +23,12 @@ static void write_rows(const char *folder, int64_t resume_step, int64_t last)
 {
     wd_err err;
     wd_metrics *metrics;
-    wd_test_ok(wd_metrics_open(&metrics, folder, resume_step, &err), &err);
+    wd_test_ok(wd__metrics_open(&metrics, folder, resume_step, &err), &err);
     for (int64_t step = resume_step + 1; step <= last; step++) {
         wd_metrics_row r = row(step);
-        wd_test_ok(wd_metrics_write(metrics, &r, &err), &err);
+        wd_test_ok(wd__metrics_write(metrics, &r, &err), &err);
     }
-    wd_metrics_close(metrics);
+    wd__metrics_close(metrics);
 }
 
 static char *read_all(const char *folder, const char *name, size_t *bytes)
@@ -83,7 +83,7 @@ static void test_unwritable(void **state)
     (void)state;
     wd_err err;
     wd_metrics *metrics;
-    assert_int_equal(wd_metrics_open(&metrics, "/dev/null/x", 0, &err), WD_IO);
+    assert_int_equal(wd__metrics_open(&metrics, "/dev/null/x", 0, &err), WD_IO);
     assert_non_null(strstr(err.message, "/dev/null/x"));
 }
 
@@ -93,7 +93,7 @@ static void is_refused(const char *name, const char *expected)
     wd_metrics *metrics;
     char folder[WD_PATH_MAX];
     wd_test_ok(wd_path_join(folder, wd_test_folder(), name, &err), &err);
-    wd_test_refused(wd_metrics_open(&metrics, folder, 4, &err), &err, WD_IO, expected);
+    wd_test_refused(wd__metrics_open(&metrics, folder, 4, &err), &err, WD_IO, expected);
 }
 
 /* The path of metrics.jsonl in a new folder. */

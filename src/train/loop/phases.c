@@ -93,7 +93,7 @@ int64_t wd_phase_end_step(const wd_phases *phases, int phase, int64_t steps)
     return end > first ? end : first;
 }
 
-double wd_phase_end_seconds(const wd_phases *phases, int phase, double seconds)
+double wd__phase_end_seconds(const wd_phases *phases, int phase, double seconds)
 {
     return seconds * share_until(phases, phase);
 }

@@ -40,6 +40,6 @@ wd_status wd_phases_parse(wd_phases *out, const char *text, wd_err *err);
 int64_t wd_phase_end_step(const wd_phases *phases, int phase, int64_t steps);
 
 /* The seconds of training, of a run of `seconds`, after which phase `phase` ends. */
-double wd_phase_end_seconds(const wd_phases *phases, int phase, double seconds);
+double wd__phase_end_seconds(const wd_phases *phases, int phase, double seconds);
 
 #endif

@@ -58,7 +58,7 @@ static void phases_divide_steps_and_time(void **state)
     assert_int_equal(wd_phase_end_step(&p, 1, 1000), 1000);
     assert_int_equal(wd_phase_end_step(&p, 0, 0), 0);
     assert_int_equal(wd_phase_end_step(&p, 0, 2), 1);
-    assert_true(wd_phase_end_seconds(&p, 0, 50) == 30 && wd_phase_end_seconds(&p, 1, 50) == 50);
+    assert_true(wd__phase_end_seconds(&p, 0, 50) == 30 && wd__phase_end_seconds(&p, 1, 50) == 50);
     wd_test_ok(wd_phases_parse(&p, "velocity:1,chord:999", &err), &err);
     assert_int_equal(wd_phase_end_step(&p, 0, 10), 1);
     wd_test_ok(wd_phases_parse(&p, "velocity:999,chord:1", &err), &err);

@@ -39,16 +39,16 @@ static void keep(outcome *out, wd_stepper *m)
     static const wd_params_buffer kept[KEPT] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V,
                                                 WD_PARAMS_SLOW, WD_PARAMS_EMA};
     void *to;
-    out->count = wd_stepper_params(m)->count;
+    out->count = wd__stepper_params(m)->count;
     HARNESS_OK(wd_alloc(&to, KEPT * (size_t)out->count, sizeof(float), "kept", err));
     memset(to, 0, KEPT * (size_t)out->count * sizeof(float));
     out->kept = to;
     for (int i = 0; i < KEPT; i++) {
-        if (!wd_stepper_params(m)->buffer[kept[i]]) continue;
-        wd_params_collect(wd_stepper_params(m), kept[i], m->queue);
+        if (!wd__stepper_params(m)->buffer[kept[i]]) continue;
+        wd_params_collect(wd__stepper_params(m), kept[i], m->queue);
         wd_queue_copy_and_wait(
             m->queue, out->kept + i * out->count,
-            wd_stepper_params(m)->buffer[wd_params_whole(wd_stepper_params(m), kept[i])],
+            wd__stepper_params(m)->buffer[wd_params_whole(wd__stepper_params(m), kept[i])],
             (size_t)out->count * sizeof(float));
         wd_queue_wait(m->queue);
     }
@@ -90,7 +90,7 @@ static void *run_part(void *context)
     const int64_t host_before = wd_memory_held();
     open_stepper(&r, &o, &all);
     wd_stepper *m = r.stepper;
-    check_bytes(wd_stepper_params(m));
+    check_bytes(wd__stepper_params(m));
     const int64_t sent = comm->sent[WD_LANE_GRADIENTS];
     int64_t held = 0, allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
@@ -109,11 +109,11 @@ static void *run_part(void *context)
     HARNESS_CHECK((size_t)(wd_memory_held() - host_before) - planned <= DEVICE_BOOKS);
     p->out.sent = comm->sent[WD_LANE_GRADIENTS] - sent;
     if (comm->ranks > 1 || o.deterministic_reduce) {
-        const wd_pieces pieces = wd_params_pieces(wd_stepper_params(m), comm->ranks);
+        const wd_pieces pieces = wd__params_pieces(wd__stepper_params(m), comm->ranks);
         p->out.share = wd_pieces_share(&pieces, comm->rank);
     }
     p->out.chunks = (p->out.share + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
-    p->out.islands = wd_stepper_params(m)->islands_count;
+    p->out.islands = wd__stepper_params(m)->islands_count;
     keep(&p->out, m);
     wd_rank_peers_close(o.comm);
     close_stepper(&r);

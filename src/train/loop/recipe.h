@@ -16,7 +16,7 @@ typedef struct wd_recipe {
     const wd_source_vtable *source; /* of its batches */
     /* Sets those of a run's options that follow from the recipe and from options->phase. */
     void (*adjust)(wd_stepper_options *options);
-    /* Opens the networks, the student first, with wd_stepper_add_network. The stepper closes them,
+    /* Opens the networks, the student first, with wd__stepper_add_network. The stepper closes them,
      * and opens the sweep and the source after them. */
     wd_status (*open)(wd_stepper *stepper, wd_err *err);
     /* Fills in the weights that a new run begins with. */

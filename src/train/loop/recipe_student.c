@@ -26,12 +26,12 @@ static void adjust_for_velocities(wd_stepper_options *o)
 
 static wd_status open_student(wd_stepper *m, wd_err *err)
 {
-    return wd_stepper_add_network(m, &wd_params_student, &m->options.student, err);
+    return wd__stepper_add_network(m, &wd_params_student, &m->options.student, err);
 }
 
 static wd_status begin_student(wd_stepper *m, wd_err *err)
 {
-    const wd_pipeline *first = wd_stepper_first(&m->options);
+    const wd_pipeline *first = wd__stepper_first(&m->options);
     wd_network *student = m->network[0];
     WD_TRY(wd_student_init(wd_network_params(student), first, wd_student_expert(first), m->queue,
                            err));
@@ -43,7 +43,7 @@ static void train_student(wd_stepper *m, const wd_batch *batch)
 {
     const wd_pass_inputs inputs = {batch->latents, batch->timestep, batch->text};
     const wd_pass_outputs outputs = wd_pass_forward(wd_network_pass(m->network[0]), &inputs);
-    wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight, wd_stepper_loss_factor(m),
+    wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight, wd__stepper_loss_factor(m),
                      m->queue);
     wd_network_backward(m->network[0]);
 }

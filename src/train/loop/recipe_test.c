@@ -23,8 +23,8 @@ static void pair_settle(wd_stepper_options *o)
 
 static wd_status pair_open(wd_stepper *m, wd_err *err)
 {
-    WD_TRY(wd_stepper_add_network(m, &wd_params_student, &m->options.student, err));
-    return wd_stepper_add_network(m, &critic_names, critic_config, err);
+    WD_TRY(wd__stepper_add_network(m, &wd_params_student, &m->options.student, err));
+    return wd__stepper_add_network(m, &critic_names, critic_config, err);
 }
 
 static wd_status pair_begin(wd_stepper *m, wd_err *err)
@@ -43,8 +43,8 @@ static void pair_train(wd_stepper *m, const wd_batch *batch)
     const wd_pass_inputs inputs = {batch->latents, batch->timestep, batch->text};
     for (int k = m->networks - 1; k >= 0; k--) {
         const wd_pass_outputs outputs = wd_pass_forward(wd_network_pass(m->network[k]), &inputs);
-        wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight, wd_stepper_loss_factor(m),
-                         m->queue);
+        wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight,
+                         wd__stepper_loss_factor(m), m->queue);
         wd_network_backward(m->network[k]);
     }
 }
@@ -93,8 +93,8 @@ static void save(part *p, wd_stepper *m)
 {
     wd_checkpoint_tensors tensors;
     json_t *run;
-    HARNESS_OK(wd_stepper_save(m, &run, &tensors, err));
-    HARNESS_OK(wd_stepper_check_finite(m, err));
+    HARNESS_OK(wd__stepper_save(m, &run, &tensors, err));
+    HARNESS_OK(wd__stepper_check_finite(m, err));
     HARNESS_OK(wd_checkpoint_write(checkpoints, p->last, &tensors, run, m->queue, err));
     json_decref(run);
 }
@@ -103,7 +103,7 @@ static void load(wd_stepper *m)
 {
     wd_checkpoint checkpoint;
     HARNESS_OK(wd_checkpoint_open_latest(&checkpoint, checkpoints, err));
-    HARNESS_OK(wd_stepper_load(m, &checkpoint, err));
+    HARNESS_OK(wd__stepper_load(m, &checkpoint, err));
     wd_checkpoint_close(&checkpoint);
 }
 

@@ -30,21 +30,21 @@ struct wd_samples {
     bool warned;           /* that a sheet could not be written */
 };
 
-wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_stepper *stepper,
-                          wd_err *err)
+wd_status wd__samples_open(wd_samples **out, const wd_samples_options *options, wd_stepper *stepper,
+                           wd_err *err)
 {
     wd_samples *s;
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "samples", err));
     s->options = *options;
     s->stepper = stepper;
-    s->state = wd_stepper_state_count(wd_stepper_options_of(stepper));
-    const wd_stepper_options *m = wd_stepper_options_of(stepper);
+    s->state = wd__stepper_state_count(wd__stepper_options_of(stepper));
+    const wd_stepper_options *m = wd__stepper_options_of(stepper);
     int64_t scale = wd_pipeline_vae_scale(m->teacher);
     s->picture_bytes = 3 * m->latent_height * scale * m->latent_width * scale;
     wd_status status = wd_alloc((void **)&s->noise, (size_t)(options->count * s->state),
                                 sizeof(float), "noise of the samples", err);
     if (status != WD_OK) {
-        wd_samples_close(s);
+        wd__samples_close(s);
         return status;
     }
     for (int64_t i = 0; i < options->count; i++) {
@@ -56,7 +56,7 @@ wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, w
     return WD_OK;
 }
 
-void wd_samples_close(wd_samples *samples)
+void wd__samples_close(wd_samples *samples)
 {
     if (!samples) return;
     wd_free(samples->noise);
@@ -64,7 +64,7 @@ void wd_samples_close(wd_samples *samples)
     wd_free(samples);
 }
 
-wd_samples_work wd_samples_last_work(const wd_samples *samples)
+wd_samples_work wd__samples_last_work(const wd_samples *samples)
 {
     return samples->work;
 }
@@ -91,12 +91,12 @@ static wd_status teacher_velocity(void *context, float *velocity, const float *l
     const wd_stepper *stepper = g->samples->stepper;
     for (int64_t i = 0; i < g->count; i++) g->host_timestep[i] = timestep;
     const wd_window window = {.count = g->count,
-                              .queue = wd_stepper_queue(stepper),
+                              .queue = wd__stepper_queue(stepper),
                               .latents = latents,
                               .velocity = velocity,
                               .timestep = g->host_timestep,
                               .prompt = g->prompt};
-    wd_sweep *sweep = wd_stepper_sweep(stepper); /* none where all but the teacher is planned */
+    wd_sweep *sweep = wd__stepper_sweep(stepper); /* none where all but the teacher is planned */
     return sweep ? wd_sweep_run(sweep, &window, err) : WD_OK;
 }
 
@@ -108,11 +108,11 @@ static wd_status student_velocity(void *context, float *velocity, const float *l
     (void)err;
     group *g = context;
     wd_stepper *m = g->samples->stepper;
-    wd_op_fill(wd_stepper_queue(m), &(wd_fill_args){.to = g->timestep,
-                                                    .type = WD_F32,
-                                                    .count = wd_stepper_options_of(m)->batch,
-                                                    .value = timestep});
-    wd_pass_velocity(velocity, wd_network_pass(wd_stepper_student(m)),
+    wd_op_fill(wd__stepper_queue(m), &(wd_fill_args){.to = g->timestep,
+                                                     .type = WD_F32,
+                                                     .count = wd__stepper_options_of(m)->batch,
+                                                     .value = timestep});
+    wd_pass_velocity(velocity, wd_network_pass(wd__stepper_student(m)),
                      &(wd_pass_inputs){latents, g->timestep, g->text});
     return WD_OK;
 }
@@ -120,14 +120,14 @@ static wd_status student_velocity(void *context, float *velocity, const float *l
 static wd_status upload_text(group *g, wd_err *err)
 {
     wd_stepper *m = g->samples->stepper;
-    const wd_stepper_options *o = wd_stepper_options_of(m);
+    const wd_stepper_options *o = wd__stepper_options_of(m);
     size_t bytes =
         (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(o->student_dtype);
     char *host;
     WD_TRY(wd_alloc((void **)&host, (size_t)o->batch, bytes, "text of the samples", err));
     for (int64_t i = 0; i < g->count; i++)
         o->text(o->text_context, host + (size_t)i * bytes, g->prompt[i], o->student_dtype);
-    wd_queue_copy_and_wait(wd_stepper_queue(m), g->text, host, (size_t)o->batch * bytes);
+    wd_queue_copy_and_wait(wd__stepper_queue(m), g->text, host, (size_t)o->batch * bytes);
     wd_free(host);
     return WD_OK;
 }
@@ -135,7 +135,7 @@ static wd_status upload_text(group *g, wd_err *err)
 /* Of all ranks one makes pictures; the others are there where it needs them. */
 static bool is_writer(const wd_samples *s)
 {
-    const wd_comm *comm = wd_stepper_options_of(s->stepper)->comm;
+    const wd_comm *comm = wd__stepper_options_of(s->stepper)->comm;
     return !comm || comm->rank == 0;
 }
 
@@ -157,7 +157,7 @@ static wd_status sample_group(group *g, float *latents, const wd_schedule *sched
 {
     wd_status status;
     wd_samples *s = g->samples;
-    wd_queue *queue = wd_stepper_queue(s->stepper);
+    wd_queue *queue = wd__stepper_queue(s->stepper);
     float *x = NULL;
     size_t bytes = (size_t)(g->count * s->state) * sizeof(float);
     WD_TRY_OUT(wd_device_alloc((void **)&x, wd_queue_device(queue),
@@ -178,12 +178,13 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
 {
     wd_status status = WD_OK;
     wd_stepper *m = s->stepper;
-    const wd_stepper_options *o = wd_stepper_options_of(m);
-    wd_device *device = wd_queue_device(wd_stepper_queue(m));
+    const wd_stepper_options *o = wd__stepper_options_of(m);
+    wd_device *device = wd_queue_device(wd__stepper_queue(m));
     /* A rank's sweep may have room for less than the window of all ranks. */
-    int64_t group_max = student               ? o->batch
-                        : wd_stepper_sweep(m) ? wd_sweep_options_of(wd_stepper_sweep(m))->window_max
-                                              : o->window;
+    int64_t group_max = student ? o->batch
+                        : wd__stepper_sweep(m)
+                            ? wd_sweep_options_of(wd__stepper_sweep(m))->window_max
+                            : o->window;
     wd_dtype dtype = student ? o->student_dtype : wd_teacher_compute_dtype(o->teacher_dtype);
     size_t text = (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(dtype);
     group g = {.samples = s, .student = student};
@@ -223,8 +224,8 @@ out:
 static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
 {
     wd_status status;
-    const wd_stepper_options *m = wd_stepper_options_of(s->stepper);
-    wd_queue *decoder = s->options.decoder ? s->options.decoder : wd_stepper_queue(s->stepper);
+    const wd_stepper_options *m = wd__stepper_options_of(s->stepper);
+    wd_queue *decoder = s->options.decoder ? s->options.decoder : wd__stepper_queue(s->stepper);
     int64_t count = s->options.count, pixels = s->picture_bytes / 3;
     int64_t scale = wd_pipeline_vae_scale(m->teacher);
     float *latents = NULL, *image = NULL;
@@ -239,9 +240,9 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
         wd_alloc((void **)&latents, (size_t)(count * s->state), sizeof(float), "samples", err));
     WD_TRY_OUT(wd_alloc((void **)&image, (size_t)(count * s->picture_bytes), sizeof(float),
                         "samples", err));
-    before = wd_queue_total(wd_stepper_queue(s->stepper)).flops;
+    before = wd_queue_total(wd__stepper_queue(s->stepper)).flops;
     WD_TRY_OUT(sample_all(s, latents, student, &schedule, err));
-    if (student) s->work.student = wd_queue_total(wd_stepper_queue(s->stepper)).flops - before;
+    if (student) s->work.student = wd_queue_total(wd__stepper_queue(s->stepper)).flops - before;
     if (!is_writer(s)) goto out;
     before = wd_queue_total(decoder).flops;
     WD_TRY_OUT(wd_pictures_decode(image, latents, count, m->latent_height, m->latent_width,
@@ -260,7 +261,7 @@ out:
 static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_t step, wd_err *err)
 {
     wd_status status;
-    const wd_stepper_options *m = wd_stepper_options_of(s->stepper);
+    const wd_stepper_options *m = wd__stepper_options_of(s->stepper);
     int64_t count = s->options.count, scale = wd_pipeline_vae_scale(m->teacher);
     const uint8_t **pictures = NULL;
     const char **labels = NULL;
@@ -282,7 +283,7 @@ static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_
                              .labels = labels,
                              .row_titles = rows};
     WD_TRY_OUT(wd_sheet_draw(&sheet, &layout, err));
-    if (wd_device_is_dry(wd_queue_device(wd_stepper_queue(s->stepper)))) goto out;
+    if (wd_device_is_dry(wd_queue_device(wd__stepper_queue(s->stepper)))) goto out;
     snprintf(name, sizeof name, "step-%08" PRId64 ".png", step);
     WD_TRY_OUT(wd_folder_make(s->options.folder, err));
     WD_TRY_OUT(wd_path_join(path, s->options.folder, name, err));
@@ -309,15 +310,15 @@ static wd_status write_or_warn(wd_samples *s, const uint8_t *student, int64_t st
     return WD_OK;
 }
 
-wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
+wd_status wd__samples_write(wd_samples *s, int64_t step, wd_err *err)
 {
     wd_status status = WD_OK;
-    wd_params *params = wd_stepper_params(s->stepper);
+    wd_params *params = wd__stepper_params(s->stepper);
     size_t bytes = (size_t)(s->options.count * s->picture_bytes);
     uint8_t *student = NULL, *teacher = NULL;
     s->given_up = false;
     wd_params_show(params, params->buffer[WD_PARAMS_EMA] ? WD_PARAMS_EMA : WD_PARAMS_P,
-                   wd_stepper_queue(s->stepper));
+                   wd__stepper_queue(s->stepper));
     if (!s->teacher) {
         WD_TRY_OUT(wd_alloc((void **)&teacher, bytes, 1, "pictures of the teacher", err));
         WD_TRY_OUT(draw(s, teacher, false, err));
@@ -329,7 +330,7 @@ wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
     WD_TRY_OUT(draw(s, student, true, err));
     WD_TRY_OUT(write_or_warn(s, student, step, err));
 out:
-    wd_params_show(params, WD_PARAMS_P, wd_stepper_queue(s->stepper));
+    wd_params_show(params, WD_PARAMS_P, wd__stepper_queue(s->stepper));
     wd_free(student);
     wd_free(teacher);
     return s->given_up ? WD_OK : status;

@@ -22,9 +22,9 @@ typedef struct wd_samples_options {
 typedef struct wd_samples wd_samples;
 
 /* `stepper` is borrowed. Nothing is computed yet. */
-wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_stepper *stepper,
-                          wd_err *err);
-void wd_samples_close(wd_samples *samples); /* NULL is allowed */
+wd_status wd__samples_open(wd_samples **out, const wd_samples_options *options, wd_stepper *stepper,
+                           wd_err *err);
+void wd__samples_close(wd_samples *samples); /* NULL is allowed */
 
 /* The FLOPs of a sheet. */
 typedef struct wd_samples_work {
@@ -33,12 +33,12 @@ typedef struct wd_samples_work {
 } wd_samples_work;
 
 /* The FLOPs of the sheet that was drawn last; on a dry device, too. */
-wd_samples_work wd_samples_last_work(const wd_samples *samples);
+wd_samples_work wd__samples_last_work(const wd_samples *samples);
 
 /* Draws the student's pictures with its EMA weights (if it has any) and writes the sheet of `step`;
  * the teacher's are drawn the first time. A sheet that is given up is not written. The weights
  * shown are those of training again when it returns. A sheet that cannot be written is a warning,
  * once. With a stepper on a dry device nothing is written. All ranks; rank 0 writes. */
-wd_status wd_samples_write(wd_samples *samples, int64_t step, wd_err *err);
+wd_status wd__samples_write(wd_samples *samples, int64_t step, wd_err *err);
 
 #endif

@@ -16,7 +16,7 @@ int wd_stepper_ranks(const wd_stepper_options *o)
     return o->comm ? o->comm->ranks : 1;
 }
 
-int64_t wd_stepper_state_count(const wd_stepper_options *o)
+int64_t wd__stepper_state_count(const wd_stepper_options *o)
 {
     return o->student.in_channels * o->latent_height * o->latent_width;
 }
@@ -37,7 +37,7 @@ static int64_t samples_end(const wd_stepper_options *o)
 static wd_source_options source_options(const wd_stepper_options *o)
 {
     const wd_batches_options batches = {.samples_max = o->batch,
-                                        .state_count = wd_stepper_state_count(o),
+                                        .state_count = wd__stepper_state_count(o),
                                         .text_tokens = o->text_tokens,
                                         .text_dim = o->student.text_dim,
                                         .text_dtype = o->student_dtype,
@@ -113,8 +113,8 @@ wd_sweep_options wd_stepper_sweep_options(const wd_stepper_options *o)
     return sweep;
 }
 
-wd_status wd_stepper_add_network(wd_stepper *m, const wd_params_names *names,
-                                 const wd_dit_config *config, wd_err *err)
+wd_status wd__stepper_add_network(wd_stepper *m, const wd_params_names *names,
+                                  const wd_dit_config *config, wd_err *err)
 {
     const wd_stepper_options *o = &m->options;
     const wd_network_options options = {
@@ -155,7 +155,7 @@ static wd_status open_sweep(wd_stepper *m, const wd_stepper_teacher *teacher, wd
     return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->queues, err);
 }
 
-float wd_stepper_loss_factor(const wd_stepper *m)
+float wd__stepper_loss_factor(const wd_stepper *m)
 {
     return 1.0f / (float)wd_stepper_step_samples(&m->options);
 }
@@ -188,7 +188,7 @@ wd_status wd_stepper_open(wd_stepper **out, const wd_stepper_options *options,
     wd_stepper *m;
     WD_TRY(wd_alloc((void **)&m, 1, sizeof *m, "a stepper", err));
     *m = (wd_stepper){
-        .options = *options, .queue = queue, .state_count = wd_stepper_state_count(options)};
+        .options = *options, .queue = queue, .state_count = wd__stepper_state_count(options)};
     m->home = teacher ? teacher->home : queue;
     WD_TRY_OUT(open_results(m, err));
     WD_TRY_OUT(options->recipe->open(m, err));
@@ -205,39 +205,39 @@ wd_status wd_stepper_begin(wd_stepper *stepper, wd_err *err)
     return stepper->options.recipe->begin(stepper, err);
 }
 
-const wd_stepper_options *wd_stepper_options_of(const wd_stepper *m)
+const wd_stepper_options *wd__stepper_options_of(const wd_stepper *m)
 {
     return &m->options;
 }
 
-wd_queue *wd_stepper_queue(const wd_stepper *m)
+wd_queue *wd__stepper_queue(const wd_stepper *m)
 {
     return m->queue;
 }
 
-wd_network *wd_stepper_student(const wd_stepper *m)
+wd_network *wd__stepper_student(const wd_stepper *m)
 {
     return m->network[0];
 }
 
-wd_params *wd_stepper_params(const wd_stepper *stepper)
+wd_params *wd__stepper_params(const wd_stepper *stepper)
 {
     return stepper->params[0];
 }
 
-wd_sweep *wd_stepper_sweep(const wd_stepper *stepper)
+wd_sweep *wd__stepper_sweep(const wd_stepper *stepper)
 {
     return stepper->sweep;
 }
 
-wd_status wd_stepper_check_stream(const wd_stepper_options *options, const json_t *saved,
-                                  wd_err *err)
+wd_status wd__stepper_check_stream(const wd_stepper_options *options, const json_t *saved,
+                                   wd_err *err)
 {
     const wd_source_options source = source_options(options);
     return options->recipe->source->check_saved(&source, saved, err);
 }
 
-wd_status wd_stepper_check_devices(const wd_stepper *m, wd_err *err)
+wd_status wd__stepper_check_devices(const wd_stepper *m, wd_err *err)
 {
     WD_TRY(wd_device_fault(wd_queue_device(m->queue), err));
     return m->sweep ? wd_sweep_check_devices(m->sweep, err) : WD_OK;
@@ -327,8 +327,8 @@ wd_step_result wd_stepper_take_result(wd_stepper *stepper)
 
 /* ---- phases: see train/loop/phases.h ---- */
 
-wd_stepper_options wd_stepper_of_phase(const wd_stepper_options *run, const wd_phase_begin *begin,
-                                       int64_t last)
+wd_stepper_options wd__stepper_of_phase(const wd_stepper_options *run, const wd_phase_begin *begin,
+                                        int64_t last)
 {
     wd_stepper_options o = *run;
     const wd_phase *phase = &run->phases.phase[begin->phase];
@@ -345,16 +345,16 @@ wd_stepper_options wd_stepper_of_phase(const wd_stepper_options *run, const wd_p
 
 wd_stepper_options wd_stepper_in_phase_of_most_targets(const wd_stepper_options *run)
 {
-    wd_stepper_options busiest = wd_stepper_of_phase(run, &(wd_phase_begin){0}, run->steps);
+    wd_stepper_options busiest = wd__stepper_of_phase(run, &(wd_phase_begin){0}, run->steps);
     for (int p = 1; p < run->phases.count; p++) {
         const wd_stepper_options o =
-            wd_stepper_of_phase(run, &(wd_phase_begin){.phase = p}, run->steps);
+            wd__stepper_of_phase(run, &(wd_phase_begin){.phase = p}, run->steps);
         if (wd_stepper_step_targets(&o) >= wd_stepper_step_targets(&busiest)) busiest = o;
     }
     return busiest;
 }
 
-wd_status wd_stepper_enter_phase(wd_stepper *m, const wd_stepper_options *phase, wd_err *err)
+wd_status wd__stepper_enter_phase(wd_stepper *m, const wd_stepper_options *phase, wd_err *err)
 {
     wd_source_close(m->source);
     m->source = NULL;
@@ -375,16 +375,16 @@ static int64_t targets_of(const wd_stepper_options *o, int64_t first, int64_t en
 static int64_t targets_before(const wd_stepper_options *o)
 {
     if (!o->phase) return 0;
-    const wd_stepper_options first = wd_stepper_of_phase(o, &(wd_phase_begin){0}, o->first_step);
+    const wd_stepper_options first = wd__stepper_of_phase(o, &(wd_phase_begin){0}, o->first_step);
     return targets_of(&first, 0, o->first_step);
 }
 
-int64_t wd_stepper_targets_until(const wd_stepper_options *o, int64_t step)
+int64_t wd__stepper_targets_until(const wd_stepper_options *o, int64_t step)
 {
     return targets_before(o) + targets_of(o, o->first_step, step);
 }
 
-int64_t wd_stepper_targets(const wd_stepper *stepper)
+int64_t wd__stepper_targets(const wd_stepper *stepper)
 {
     return targets_before(&stepper->options) + stepper->source->targets;
 }
@@ -399,7 +399,7 @@ static const char *steps_key(char out[KEY_BYTES], const wd_params *params)
     return out;
 }
 
-void wd_stepper_list_networks(wd_stepper *m, wd_checkpoint_tensors *out)
+void wd__stepper_list_networks(wd_stepper *m, wd_checkpoint_tensors *out)
 {
     *out = (wd_checkpoint_tensors){.params = m->saved, .networks = m->networks};
     for (int k = 0; k < m->networks; k++) m->saved[k] = m->params[k];
@@ -409,11 +409,11 @@ void wd_stepper_list_networks(wd_stepper *m, wd_checkpoint_tensors *out)
 static wd_status list_tensors(wd_stepper *m, json_t **stream, wd_checkpoint_tensors *tensors,
                               wd_err *err)
 {
-    wd_stepper_list_networks(m, tensors);
+    wd__stepper_list_networks(m, tensors);
     return wd_source_save(m->source, stream, &tensors->other, &tensors->others, err);
 }
 
-wd_status wd_stepper_save(wd_stepper *m, json_t **run, wd_checkpoint_tensors *tensors, wd_err *err)
+wd_status wd__stepper_save(wd_stepper *m, json_t **run, wd_checkpoint_tensors *tensors, wd_err *err)
 {
     char key[KEY_BYTES];
     json_t *stream;
@@ -454,7 +454,7 @@ static wd_status restore_source(wd_stepper *m, const wd_checkpoint *checkpoint, 
     return status == WD_OK ? status : wd_fail_in(err, "%s", checkpoint->path);
 }
 
-wd_status wd_stepper_load(wd_stepper *m, const wd_checkpoint *checkpoint, wd_err *err)
+wd_status wd__stepper_load(wd_stepper *m, const wd_checkpoint *checkpoint, wd_err *err)
 {
     char key[KEY_BYTES];
     const wd_json_reader r = {.object = checkpoint->run, .where = checkpoint->path};
@@ -473,7 +473,7 @@ wd_status wd_stepper_load(wd_stepper *m, const wd_checkpoint *checkpoint, wd_err
     return WD_OK;
 }
 
-/* What wd_stepper_check_finite looks at, in this order. */
+/* What wd__stepper_check_finite looks at, in this order. */
 static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_SLOW,
                                         WD_PARAMS_EMA};
 
@@ -493,7 +493,7 @@ static wd_status check_network(const wd_stepper *m, int network, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_stepper_check_finite(const wd_stepper *m, wd_err *err)
+wd_status wd__stepper_check_finite(const wd_stepper *m, wd_err *err)
 {
     for (int k = 0; k < m->networks; k++) WD_TRY(check_network(m, k, err));
     return wd_source_check_finite(m->source, wd_network_optimizer(m->network[0]), err);

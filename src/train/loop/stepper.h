@@ -61,47 +61,48 @@ typedef struct wd_stepper_teacher {
 
 /* The options of a stepper that is in the phase which began there, and ends before step `last` (0:
  * nobody knows), made from those of the run. */
-wd_stepper_options wd_stepper_of_phase(const wd_stepper_options *run, const wd_phase_begin *begin,
-                                       int64_t last);
+wd_stepper_options wd__stepper_of_phase(const wd_stepper_options *run, const wd_phase_begin *begin,
+                                        int64_t last);
 
 /* The options of the stepper in the phase that asks most of the teacher in a step. */
 wd_stepper_options wd_stepper_in_phase_of_most_targets(const wd_stepper_options *run);
 
 /* What a new student starts from. */
-static inline const wd_pipeline *wd_stepper_first(const wd_stepper_options *options)
+static inline const wd_pipeline *wd__stepper_first(const wd_stepper_options *options)
 {
     return options->first ? options->first : options->teacher;
 }
 
 /* Networks train on `queue` (borrowed). Their weights are zero until wd_stepper_begin or
- * wd_stepper_load. `teacher` NULL: there is none, and trajectories move on on `queue`. */
+ * wd__stepper_load. `teacher` NULL: there is none, and trajectories move on on `queue`. */
 wd_status wd_stepper_open(wd_stepper **out, const wd_stepper_options *options,
                           const wd_stepper_teacher *teacher, wd_queue *queue, wd_err *err);
 void wd_stepper_close(wd_stepper *stepper); /* NULL is allowed */
 
-/* Goes on with the next phase, whose options wd_stepper_of_phase gives. All results of the steps
+/* Goes on with the next phase, whose options wd__stepper_of_phase gives. All results of the steps
  * before have been taken. All ranks. */
-wd_status wd_stepper_enter_phase(wd_stepper *stepper, const wd_stepper_options *phase, wd_err *err);
+wd_status wd__stepper_enter_phase(wd_stepper *stepper, const wd_stepper_options *phase,
+                                  wd_err *err);
 
 /* The networks get the weights that a new run begins with. WD_INTERRUPTED: a stop was requested of
  * this rank, and they are not whole; other ranks may not know of it. */
 wd_status wd_stepper_begin(wd_stepper *stepper, wd_err *err);
 
 /* Its options, in the phase under way, and the queue on which networks train. */
-const wd_stepper_options *wd_stepper_options_of(const wd_stepper *stepper);
-wd_queue *wd_stepper_queue(const wd_stepper *stepper);
+const wd_stepper_options *wd__stepper_options_of(const wd_stepper *stepper);
+wd_queue *wd__stepper_queue(const wd_stepper *stepper);
 
 /* The student, its parameters, the teacher's sweep (NULL: there is no teacher), and the number of
  * targets that were made so far; earlier phases count those that their samples needed, and none
  * that were made ahead. */
-wd_network *wd_stepper_student(const wd_stepper *stepper);
-wd_params *wd_stepper_params(const wd_stepper *stepper);
-wd_sweep *wd_stepper_sweep(const wd_stepper *stepper);
-int64_t wd_stepper_targets(const wd_stepper *stepper);
+wd_network *wd__stepper_student(const wd_stepper *stepper);
+wd_params *wd__stepper_params(const wd_stepper *stepper);
+wd_sweep *wd__stepper_sweep(const wd_stepper *stepper);
+int64_t wd__stepper_targets(const wd_stepper *stepper);
 
 /* How many targets the samples of the run's steps before `step` need, in this phase and those
  * before it. */
-int64_t wd_stepper_targets_until(const wd_stepper_options *options, int64_t step);
+int64_t wd__stepper_targets_until(const wd_stepper_options *options, int64_t step);
 
 int wd_stepper_ranks(const wd_stepper_options *options);
 
@@ -112,12 +113,12 @@ int64_t wd_stepper_step_samples(const wd_stepper_options *options);
 double wd_stepper_step_targets(const wd_stepper_options *options);
 
 /* Elements of one state's latents. */
-int64_t wd_stepper_state_count(const wd_stepper_options *options);
+int64_t wd__stepper_state_count(const wd_stepper_options *options);
 
 /* Checks whether a stepper with these options can continue from the state `saved` of a source.
  * WD_MISMATCH names the option by which its samples would differ. Opens nothing. */
-wd_status wd_stepper_check_stream(const wd_stepper_options *options, const json_t *saved,
-                                  wd_err *err);
+wd_status wd__stepper_check_stream(const wd_stepper_options *options, const json_t *saved,
+                                   wd_err *err);
 
 /* Bytes that a step copies to a rank's student device, without the teacher's: text and timesteps of
  * batches and of rollouts, the noise of trajectories that begin, the sigma steps of all others and
@@ -152,7 +153,7 @@ wd_status wd_stepper_step(wd_stepper *stepper, const wd_step *step, wd_err *err)
 
 /* Returns WD_DEVICE_FAULT where a device that the stepper computes on has failed, whose results are
  * then wrong. Called once per step, when the step's result has arrived. */
-wd_status wd_stepper_check_devices(const wd_stepper *stepper, wd_err *err);
+wd_status wd__stepper_check_devices(const wd_stepper *stepper, wd_err *err);
 
 /* The result of a step, once it has been copied back. */
 typedef struct wd_step_result {
@@ -164,16 +165,16 @@ typedef struct wd_step_result {
 /* Gives what a checkpoint keeps of the stepper: tensors, whose list is valid until the next call,
  * and *run = a new JSON object with the source's state ("stream") and the number of steps that each
  * optimizer has taken. All ranks. Waits for the stepper's queue. */
-wd_status wd_stepper_save(wd_stepper *stepper, json_t **run, wd_checkpoint_tensors *tensors,
-                          wd_err *err);
+wd_status wd__stepper_save(wd_stepper *stepper, json_t **run, wd_checkpoint_tensors *tensors,
+                           wd_err *err);
 
 /* Continues from a checkpoint. All ranks. */
-wd_status wd_stepper_load(wd_stepper *stepper, const wd_checkpoint *checkpoint, wd_err *err);
+wd_status wd__stepper_load(wd_stepper *stepper, const wd_checkpoint *checkpoint, wd_err *err);
 
-/* Checks that the tensors that wd_stepper_save has just given are finite. WD_NOT_FINITE names the
+/* Checks that the tensors that wd__stepper_save has just given are finite. WD_NOT_FINITE names the
  * first that is not, in the order in which one makes the next not finite. All ranks; where they
  * share a network each checks its share. Waits for the stepper's queue. */
-wd_status wd_stepper_check_finite(const wd_stepper *stepper, wd_err *err);
+wd_status wd__stepper_check_finite(const wd_stepper *stepper, wd_err *err);
 
 /* Results that were launched and not yet taken. */
 int wd_stepper_results_pending(const wd_stepper *stepper);

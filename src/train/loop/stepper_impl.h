@@ -25,13 +25,13 @@ struct wd_stepper {
 };
 
 /* Opens a network of this configuration, and adds it to the stepper. */
-wd_status wd_stepper_add_network(wd_stepper *stepper, const wd_params_names *names,
-                                 const wd_dit_config *config, wd_err *err);
+wd_status wd__stepper_add_network(wd_stepper *stepper, const wd_params_names *names,
+                                  const wd_dit_config *config, wd_err *err);
 
 /* *out = the parameters that a checkpoint has, with no other tensors: valid until the next call. */
-void wd_stepper_list_networks(wd_stepper *stepper, wd_checkpoint_tensors *out);
+void wd__stepper_list_networks(wd_stepper *stepper, wd_checkpoint_tensors *out);
 
 /* 1 / (samples of a step, of all ranks). */
-float wd_stepper_loss_factor(const wd_stepper *stepper);
+float wd__stepper_loss_factor(const wd_stepper *stepper);
 
 #endif

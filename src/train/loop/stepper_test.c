@@ -63,9 +63,9 @@ static void enter_second(wd_stepper *m, const wd_stepper_options *run, int64_t s
 {
     wd_err err;
     const wd_stepper_options second =
-        wd_stepper_of_phase(run, &(wd_phase_begin){.phase = 1, .step = step}, 0);
+        wd__stepper_of_phase(run, &(wd_phase_begin){.phase = 1, .step = step}, 0);
     while (wd_stepper_results_pending(m)) wd_stepper_take_result(m);
-    wd_test_ok(wd_stepper_enter_phase(m, &second, &err), &err);
+    wd_test_ok(wd__stepper_enter_phase(m, &second, &err), &err);
 }
 
 static void run(outcome *out, const wd_stepper_options *options, opener *open, int threads)
@@ -91,33 +91,33 @@ static void run(outcome *out, const wd_stepper_options *options, opener *open, i
                                         devices.teacher, queue, NULL, &err),
                &err);
     const wd_stepper_teacher where = {residency, &all, devices.teacher, queue};
-    const wd_stepper_options first = wd_stepper_of_phase(options, &(wd_phase_begin){0}, 0);
+    const wd_stepper_options first = wd__stepper_of_phase(options, &(wd_phase_begin){0}, 0);
     wd_test_ok(wd_stepper_open(&m, &first, &where, queue, &err), &err);
     wd_test_ok(wd_stepper_begin(m, &err), &err);
     int64_t allocs = 0;
     const int64_t acquires_before = acquires_seen;
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == 1 && options->phases.count) enter_second(m, options, step);
-        if (step == 2) allocs = wd_alloc_count() + wd_device_alloc_count(device);
+        if (step == 2) allocs = wd__alloc_count() + wd__device_alloc_count(device);
         wd_test_ok(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3}, &err), &err);
-        if (step == 0) out->targets = wd_stepper_targets(m);
+        if (step == 0) out->targets = wd__stepper_targets(m);
         while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) {
             wd_step_result r = wd_stepper_take_result(m);
             out->loss[r.step] = r.loss;
             out->norm[r.step] = r.grad_norm;
         }
     }
-    out->steady_allocs = wd_alloc_count() + wd_device_alloc_count(device) - allocs;
+    out->steady_allocs = wd__alloc_count() + wd__device_alloc_count(device) - allocs;
     for (int i = 0; i < plan.items; i++)
         if (plan.item[i].phase == WD_MEMORY_TRAINING) out->planned += plan.item[i].bytes;
     out->measured = wd_device_bytes(device) + (size_t)(wd_memory_held() - host_before);
     out->acquires = acquires_seen - acquires_before;
-    out->count = 2 * wd_stepper_params(m)->count;
+    out->count = 2 * wd__stepper_params(m)->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
-    size_t bytes = (size_t)wd_stepper_params(m)->count * 4;
-    wd_queue_copy_and_wait(queue, out->weights, wd_stepper_params(m)->buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy_and_wait(queue, out->weights + wd_stepper_params(m)->count,
-                           wd_stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
+    size_t bytes = (size_t)wd__stepper_params(m)->count * 4;
+    wd_queue_copy_and_wait(queue, out->weights, wd__stepper_params(m)->buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy_and_wait(queue, out->weights + wd__stepper_params(m)->count,
+                           wd__stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(queue);
     wd_stepper_close(m);
     wd_residency_close(residency);
@@ -250,7 +250,7 @@ static void targets_are_made_a_step_ahead(void **state)
     outcome got;
     run(&got, &options, wd_device_open_cpu, 2);
     const int64_t samples = 2 * wd_stepper_step_samples(&options);
-    assert_int_equal(got.targets, wd_stream_target_last(samples, options.reuse) + 1);
+    assert_int_equal(got.targets, wd__stream_target_last(samples, options.reuse) + 1);
     wd_free(got.weights);
 }
 
@@ -308,10 +308,10 @@ static void chords_lead_from_block_to_block(void **state)
         wd_queue_copy_and_wait(o.queue, chord[i], batch.target, sizeof chord[i]);
     }
     for (int64_t i = 0; i < CHORDS; i++) {
-        const wd_chord from = wd_chord_at(t, i);
-        const wd_target_info begin = wd_trajectory_target(t, from.target[0]);
+        const wd_chord from = wd__chord_at(t, i);
+        const wd_target_info begin = wd__trajectory_target(t, from.target[0]);
         for (int64_t k = i + 1; k < CHORDS; k++) {
-            const wd_target_info next = wd_trajectory_target(t, wd_chord_at(t, k).target[0]);
+            const wd_target_info next = wd__trajectory_target(t, wd__chord_at(t, k).target[0]);
             if (next.serial != begin.serial) continue;
             for (int j = 0; j < COUNT; j++)
                 assert_float_equal(latents[k][j],
@@ -343,7 +343,7 @@ static void a_damaged_round_is_refused(void **state)
             &err);
         wd_stepper_take_result(o.m);
     }
-    wd_test_ok(wd_stepper_save(o.m, &run, &tensors, &err), &err);
+    wd_test_ok(wd__stepper_save(o.m, &run, &tensors, &err), &err);
     json_t *stream = json_object_get(run, "stream");
     const json_int_t round = json_integer_value(json_object_get(stream, "round"));
     const json_int_t rounds[] = {round, 0, round - 1, round + 3, (json_int_t)1 << 40};
@@ -355,7 +355,7 @@ static void a_damaged_round_is_refused(void **state)
         wd_test_ok(wd_path_join(path, wd_test_folder(), "step-00000003", &err), &err);
         wd_test_ok(wd_checkpoint_open(&checkpoint, path, &err), &err);
         opened again = open_stepper(&options);
-        const wd_status status = wd_stepper_load(again.m, &checkpoint, &err);
+        const wd_status status = wd__stepper_load(again.m, &checkpoint, &err);
         assert_int_equal(status, i ? WD_BAD_FORMAT : WD_OK);
         if (i) assert_non_null(strstr(err.message, "it is damaged"));
         close_stepper(&again);

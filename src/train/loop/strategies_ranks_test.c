@@ -115,14 +115,14 @@ static void run_steps(part *p, rank_stepper *r)
 
 static void keep_weights(part *p, const wd_stepper *m)
 {
-    const size_t bytes = (size_t)wd_stepper_params(m)->count * sizeof(float);
+    const size_t bytes = (size_t)wd__stepper_params(m)->count * sizeof(float);
     void *to;
     HARNESS_OK(wd_alloc(&to, 2, bytes, "weights", err));
     p->weights = to;
-    p->count = wd_stepper_params(m)->count;
-    wd_queue_copy_and_wait(m->queue, p->weights, wd_stepper_params(m)->buffer[WD_PARAMS_P], bytes);
+    p->count = wd__stepper_params(m)->count;
+    wd_queue_copy_and_wait(m->queue, p->weights, wd__stepper_params(m)->buffer[WD_PARAMS_P], bytes);
     wd_queue_copy_and_wait(m->queue, p->weights + p->count,
-                           wd_stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
+                           wd__stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(m->queue);
 }
 

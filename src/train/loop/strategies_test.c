@@ -127,8 +127,8 @@ static void check_peaks(const wd_memory_plan *plan, const wd_devices *devices)
 /* Allocations so far, of host and devices, and copies that GPUs' hosts waited for. */
 static int64_t allocations(const wd_devices *devices)
 {
-    int64_t n = wd_alloc_count() + driver_stops();
-    for (int d = 0; d < devices->count; d++) n += wd_device_alloc_count(devices->device[d]);
+    int64_t n = wd__alloc_count() + driver_stops();
+    for (int d = 0; d < devices->count; d++) n += wd__device_alloc_count(devices->device[d]);
     return n;
 }
 
@@ -164,12 +164,13 @@ static void run(outcome *out, const wd_stepper_options *options, const char *lis
     }
     assert_int_equal(allocations(&r.devices), allocs); /* a steady-state step makes none */
     check_peaks(&plan, &r.devices);
-    out->count = 2 * wd_stepper_params(m)->count;
+    out->count = 2 * wd__stepper_params(m)->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
-    size_t bytes = (size_t)wd_stepper_params(m)->count * 4;
-    wd_queue_copy_and_wait(student, out->weights, wd_stepper_params(m)->buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy_and_wait(student, out->weights + wd_stepper_params(m)->count,
-                           wd_stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
+    size_t bytes = (size_t)wd__stepper_params(m)->count * 4;
+    wd_queue_copy_and_wait(student, out->weights, wd__stepper_params(m)->buffer[WD_PARAMS_P],
+                           bytes);
+    wd_queue_copy_and_wait(student, out->weights + wd__stepper_params(m)->count,
+                           wd__stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(student);
     wd_stepper_close(m);
     wd_residency_close(residency);

@@ -55,7 +55,7 @@ static wd_placement mixed(const wd_teacher_size *size, const wd_cluster *cluster
 {
     static const wd_home homes[] = {WD_HOME_DEVICE, WD_HOME_HOST, WD_HOME_DEVICE, WD_HOME_DISK};
     wd_placement p = wd_placement_begin(size, cluster);
-    const int all = wd_cluster_devices(cluster);
+    const int all = wd__cluster_devices(cluster);
     for (int e = 0; e < p.experts; e++)
         for (int s = 0; s < p.stages; s++) {
             const int device = (5 * s + 3 * e + s / 2) % all;

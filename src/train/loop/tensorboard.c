@@ -23,7 +23,7 @@ struct wd_tensorboard {
     wd_record_file records;
 };
 
-uint32_t wd_crc32c(const void *data, size_t bytes)
+uint32_t wd__crc32c(const void *data, size_t bytes)
 {
     const unsigned char *p = data;
     uint32_t crc = ~0u;
@@ -35,9 +35,9 @@ uint32_t wd_crc32c(const void *data, size_t bytes)
 }
 
 /* A CRC stored beside data that holds CRCs would be weak: TFRecord rotates and adds. */
-uint32_t wd_crc32c_masked(const void *data, size_t bytes)
+uint32_t wd__crc32c_masked(const void *data, size_t bytes)
 {
-    uint32_t crc = wd_crc32c(data, bytes);
+    uint32_t crc = wd__crc32c(data, bytes);
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
@@ -109,10 +109,10 @@ static wd_status write_record(wd_tensorboard *board, const message *data, wd_err
 {
     message record = {0};
     put_fixed(&record, data->count, 8);
-    put_fixed(&record, wd_crc32c_masked(record.bytes, 8), 4);
+    put_fixed(&record, wd__crc32c_masked(record.bytes, 8), 4);
     memcpy(record.bytes + record.count, data->bytes, data->count);
     record.count += data->count;
-    put_fixed(&record, wd_crc32c_masked(data->bytes, data->count), 4);
+    put_fixed(&record, wd__crc32c_masked(data->bytes, data->count), 4);
     return wd_record_file_write(&board->records, record.bytes, record.count, err);
 }
 
@@ -132,8 +132,8 @@ static wd_status write_head(wd_tensorboard *board, int64_t purge_step, wd_err *e
     return write_record(board, &start, err);
 }
 
-wd_status wd_tensorboard_open(wd_tensorboard **out, const char *folder, int64_t purge_step,
-                              wd_err *err)
+wd_status wd__tensorboard_open(wd_tensorboard **out, const char *folder, int64_t purge_step,
+                               wd_err *err)
 {
     wd_tensorboard *board = NULL;
     wd_status status = WD_OK;
@@ -153,19 +153,19 @@ out:
     if (status == WD_OK)
         *out = board;
     else
-        wd_tensorboard_close(board);
+        wd__tensorboard_close(board);
     return status;
 }
 
-void wd_tensorboard_close(wd_tensorboard *board)
+void wd__tensorboard_close(wd_tensorboard *board)
 {
     if (!board) return;
     wd_record_file_close(&board->records);
     wd_free(board);
 }
 
-wd_status wd_tensorboard_scalar(wd_tensorboard *board, const char *tag, double value, int64_t step,
-                                wd_err *err)
+wd_status wd__tensorboard_scalar(wd_tensorboard *board, const char *tag, double value, int64_t step,
+                                 wd_err *err)
 {
     message item = {0}, summary = {0}, event = {0};
     size_t length = strlen(tag);

@@ -10,16 +10,16 @@ typedef struct wd_tensorboard wd_tensorboard;
 
 /* Begins a new file events.out.tfevents.<time>.<host>.<pid> in `folder`. `purge_step` > 0: whatever
  * other files of the folder say about this step or later ones is void. */
-wd_status wd_tensorboard_open(wd_tensorboard **out, const char *folder, int64_t purge_step,
-                              wd_err *err);
-void wd_tensorboard_close(wd_tensorboard *board); /* NULL is allowed */
+wd_status wd__tensorboard_open(wd_tensorboard **out, const char *folder, int64_t purge_step,
+                               wd_err *err);
+void wd__tensorboard_close(wd_tensorboard *board); /* NULL is allowed */
 
 /* Writes one value; `tag` is shorter than 256 bytes. */
-wd_status wd_tensorboard_scalar(wd_tensorboard *board, const char *tag, double value, int64_t step,
-                                wd_err *err);
+wd_status wd__tensorboard_scalar(wd_tensorboard *board, const char *tag, double value, int64_t step,
+                                 wd_err *err);
 
 /* CRC-32C (Castagnoli) of `bytes` bytes, and the masked form that TFRecord stores. */
-uint32_t wd_crc32c(const void *data, size_t bytes);
-uint32_t wd_crc32c_masked(const void *data, size_t bytes);
+uint32_t wd__crc32c(const void *data, size_t bytes);
+uint32_t wd__crc32c_masked(const void *data, size_t bytes);
 
 #endif

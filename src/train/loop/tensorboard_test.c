@@ -10,10 +10,10 @@ static void test_crc(void **state)
     (void)state;
     unsigned char zeros[32] = {0}, ones[32]; /* RFC 3720, B.4 */
     memset(ones, 0xff, sizeof ones);
-    assert_int_equal(wd_crc32c(zeros, 32), 0x8a9136aau);
-    assert_int_equal(wd_crc32c(ones, 32), 0x62a8ab43u);
-    assert_int_equal(wd_crc32c("123456789", 9), 0xe3069283u);
-    assert_int_equal(wd_crc32c_masked("123456789", 9), 0xc78ab0e5u);
+    assert_int_equal(wd__crc32c(zeros, 32), 0x8a9136aau);
+    assert_int_equal(wd__crc32c(ones, 32), 0x62a8ab43u);
+    assert_int_equal(wd__crc32c("123456789", 9), 0xe3069283u);
+    assert_int_equal(wd__crc32c_masked("123456789", 9), 0xc78ab0e5u);
 }
 
 typedef struct cursor {
@@ -131,11 +131,11 @@ static event take_record(cursor *c)
 {
     const unsigned char *begin = c->at;
     uint64_t count = take_fixed(c, 8);
-    assert_int_equal(take_fixed(c, 4), wd_crc32c_masked(begin, 8));
+    assert_int_equal(take_fixed(c, 4), wd__crc32c_masked(begin, 8));
     assert_true(count <= (uint64_t)(c->end - c->at));
     cursor data = {c->at, c->at + count};
     c->at += count;
-    assert_int_equal(take_fixed(c, 4), wd_crc32c_masked(data.at, count));
+    assert_int_equal(take_fixed(c, 4), wd__crc32c_masked(data.at, count));
     return parse_event(data);
 }
 
@@ -145,16 +145,16 @@ static void test_events(void **state)
     const char *folder = wd_test_folder();
     wd_err err;
     wd_tensorboard *board;
-    wd_test_ok(wd_tensorboard_open(&board, folder, 21, &err), &err);
-    wd_test_ok(wd_tensorboard_scalar(board, "train/loss", 0.125, 300, &err), &err);
-    wd_test_ok(wd_tensorboard_scalar(board, "lr", -3, 301, &err), &err);
+    wd_test_ok(wd__tensorboard_open(&board, folder, 21, &err), &err);
+    wd_test_ok(wd__tensorboard_scalar(board, "train/loss", 0.125, 300, &err), &err);
+    wd_test_ok(wd__tensorboard_scalar(board, "lr", -3, 301, &err), &err);
     char tag[300];
     memset(tag, 'x', sizeof tag);
     tag[299] = '\0';
-    assert_int_equal(wd_tensorboard_scalar(board, tag, 0, 1, &err), WD_INVALID_ARGUMENT);
+    assert_int_equal(wd__tensorboard_scalar(board, tag, 0, 1, &err), WD_INVALID_ARGUMENT);
     tag[255] = '\0';
-    wd_test_ok(wd_tensorboard_scalar(board, tag, INFINITY, INT64_MAX, &err), &err);
-    wd_tensorboard_close(board);
+    wd_test_ok(wd__tensorboard_scalar(board, tag, INFINITY, INT64_MAX, &err), &err);
+    wd__tensorboard_close(board);
 
     DIR *dir = opendir(folder);
     struct dirent *entry;

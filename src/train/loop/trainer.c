@@ -30,7 +30,7 @@ static int64_t end_step(const wd_trainer *t)
 static double end_seconds(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
-    return wd_phase_end_seconds(&o->stepper.phases, t->phase.phase, o->seconds_max);
+    return wd__phase_end_seconds(&o->stepper.phases, t->phase.phase, o->seconds_max);
 }
 
 /* The step at which the run, or the phase under way, ends or is stopped; 0: time says that. */
@@ -43,7 +43,7 @@ static int64_t last_step(const wd_trainer *t)
 /* The options of the stepper in the phase under way. */
 static wd_stepper_options stepper_options(const wd_trainer *t)
 {
-    return wd_stepper_of_phase(&t->options->stepper, &t->phase, last_step(t));
+    return wd__stepper_of_phase(&t->options->stepper, &t->phase, last_step(t));
 }
 
 /* How much of the phase under way is over, in [0, 1]: by steps, or by time. */
@@ -69,12 +69,12 @@ static bool phase_is_over(const wd_trainer *t)
 /* Begins the next phase. All ranks. */
 static wd_status begin_next_phase(wd_trainer *t, wd_err *err)
 {
-    WD_TRY(wd_trainer_take_results(t, 0, err)); /* which are of the phase that ends */
+    WD_TRY(wd__trainer_take_results(t, 0, err)); /* which are of the phase that ends */
     t->phase =
         (wd_phase_begin){.phase = t->phase.phase + 1, .step = t->step, .seconds = t->elapsed_s};
     const wd_stepper_options stepper = stepper_options(t);
-    WD_TRY(wd_stepper_enter_phase(t->stepper, &stepper, err));
-    if (wd_trainer_writes(t))
+    WD_TRY(wd__stepper_enter_phase(t->stepper, &stepper, err));
+    if (wd__trainer_writes(t))
         wd_log(WD_LOG_INFO, "after step %" PRId64 " the student learns by recipe %s", t->step,
                stepper.recipe->name);
     return WD_OK;
@@ -94,7 +94,7 @@ static void agree(wd_trainer *t)
     const wd_trainer_options *o = t->options;
     wd_comm *comm = o->stepper.comm;
     t->votes[comm ? comm->rank : 0] =
-        (wd_step_vote){.elapsed_s = wd_trainer_elapsed_s(t),
+        (wd_step_vote){.elapsed_s = wd__trainer_elapsed_s(t),
                        .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
     if (comm) wd_comm_allgather_small(comm, t->votes, sizeof *t->votes);
     t->elapsed_s = t->votes[0].elapsed_s;
@@ -117,10 +117,10 @@ static void begin_progress(wd_trainer *t)
 static wd_status ready_output(wd_trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
-    if (!wd_trainer_writes(t)) return WD_OK;
+    if (!wd__trainer_writes(t)) return WD_OK;
     if (o->ready_output) WD_TRY(o->ready_output(t->folder, o->output_context, err));
     WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
-    return t->metrics ? WD_OK : wd_metrics_open(&t->metrics, t->folder, t->first_step, err);
+    return t->metrics ? WD_OK : wd__metrics_open(&t->metrics, t->folder, t->first_step, err);
 }
 
 typedef wd_status write_fn(wd_trainer *t, wd_err *err);
@@ -143,7 +143,7 @@ static void say_unsaved(const wd_trainer *t, const wd_err *why)
 {
     char from[64] = "there is no earlier one to resume from", older[128] = "";
     const int keep = t->options->keep_checkpoints;
-    const int64_t newest = wd_trainer_newest_checkpoint(t);
+    const int64_t newest = wd__trainer_newest_checkpoint(t);
     const char *what = t->ends ? "the run ends without this checkpoint"
                                : "training goes on, and writes the next checkpoint when it is due";
     if (newest >= 0) snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
@@ -170,7 +170,7 @@ static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tenso
     wd_err why = {0};
     wd_file_space_watch();
     const wd_status status = wd_checkpoint_write(t->checkpoints, t->step, tensors, run,
-                                                 wd_stepper_queue(t->stepper), &why);
+                                                 wd__stepper_queue(t->stepper), &why);
     *lacks = status == WD_IO && wd_file_space_lacked();
     if (*lacks)
         say_unsaved(t, &why);
@@ -189,19 +189,19 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
     bool lacks_space = false;
     wd_checkpoint_tensors tensors;
     json_t *run = NULL;
-    WD_TRY(wd_trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
+    WD_TRY(wd__trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
     t->owed = t->not_finite > 0;
     if (t->owed) return WD_OK;
-    WD_TRY_OUT(wd_stepper_save(t->stepper, &run, &tensors, err));
-    WD_TRY_OUT(wd_stepper_check_finite(t->stepper, err));
+    WD_TRY_OUT(wd__stepper_save(t->stepper, &run, &tensors, err));
+    WD_TRY_OUT(wd__stepper_check_finite(t->stepper, err));
     t->saved_s = t->elapsed_s;
-    WD_TRY_OUT(wd_trainer_save_run(run, t->options, &t->phase, wd_trainer_elapsed_s(t), err));
-    if (wd_trainer_writes(t))
+    WD_TRY_OUT(wd__trainer_save_run(run, t->options, &t->phase, wd__trainer_elapsed_s(t), err));
+    if (wd__trainer_writes(t))
         WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
     else
-        wd_checkpoint_assist(&tensors, wd_stepper_queue(t->stepper));
+        wd_checkpoint_assist(&tensors, wd__stepper_queue(t->stepper));
     wd_queue_wait(
-        wd_stepper_queue(t->stepper)); /* what others wait for is done before this rank waits */
+        wd__stepper_queue(t->stepper)); /* what others wait for is done before this rank waits */
     if (!hear_of_space(t, lacks_space)) t->saved_step = t->step;
 out:
     json_decref(run);
@@ -214,7 +214,7 @@ static wd_status find_phase(wd_trainer *t, wd_err *err)
     json_t *run;
     WD_TRY(wd_checkpoint_read_run(&run, NULL, t->options->resume, err));
     const wd_json_reader r = {.object = run, .where = t->options->resume};
-    const wd_status status = wd_trainer_read_phase(&t->phase, t->options, r, err);
+    const wd_status status = wd__trainer_read_phase(&t->phase, t->options, r, err);
     json_decref(run);
     return status;
 }
@@ -227,9 +227,9 @@ static wd_status resume(wd_trainer *t, wd_err *err)
     WD_TRY_OUT(wd_checkpoint_open(&checkpoint, t->options->resume, err));
     const wd_json_reader r = {.object = checkpoint.run, .where = checkpoint.path};
     WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
-    WD_TRY_OUT(wd_stepper_load(t->stepper, &checkpoint, err));
+    WD_TRY_OUT(wd__stepper_load(t->stepper, &checkpoint, err));
     t->step = t->first_step = t->first_verified_step = checkpoint.step;
-    if (wd_trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
+    if (wd__trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
     wd_checkpoint_close(&checkpoint);
     return status;
@@ -259,18 +259,18 @@ static wd_status open_samples(wd_trainer *t, wd_err *err)
     if (!samples.count) return WD_OK;
     samples.stop = stops_samples;
     samples.stop_context = t;
-    return wd_samples_open(&t->samples, &samples, t->stepper, err);
+    return wd__samples_open(&t->samples, &samples, t->stepper, err);
 }
 
 /* A student that is not finite at the start never will be. */
 static wd_status check_start(const wd_trainer *t, wd_err *err)
 {
     const wd_stepper *m = t->stepper;
-    const wd_params *params = wd_stepper_params(m);
-    const wd_pipeline *first = wd_stepper_first(wd_stepper_options_of(m));
-    if (wd_optimizer_finds_finite(wd_network_optimizer(wd_stepper_student(m)),
+    const wd_params *params = wd__stepper_params(m);
+    const wd_pipeline *first = wd__stepper_first(wd__stepper_options_of(m));
+    if (wd_optimizer_finds_finite(wd_network_optimizer(wd__stepper_student(m)),
                                   params->buffer[WD_PARAMS_P],
-                                  wd_params_elements(params, WD_PARAMS_P), wd_stepper_queue(m)))
+                                  wd_params_elements(params, WD_PARAMS_P), wd__stepper_queue(m)))
         return WD_OK;
     if (t->options->resume)
         return wd_fail(err, WD_NOT_FINITE, "%s: its weights are not finite: resume another one",
@@ -295,11 +295,11 @@ static wd_status begin_student(wd_trainer *t, wd_err *err)
 static wd_status begin(wd_trainer *t, const wd_stepper_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
-    const wd_pipeline *first = wd_stepper_first(&o->stepper);
+    const wd_pipeline *first = wd__stepper_first(&o->stepper);
     WD_TRY(open_votes(t, err));
     if (o->resume) WD_TRY(find_phase(t, err));
     const wd_stepper_options stepper = stepper_options(t);
-    if (wd_trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
+    if (wd__trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->folder, "", o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
     WD_TRY(wd_stepper_open(&t->stepper, &stepper, where, queue, err));
@@ -310,7 +310,7 @@ static wd_status begin(wd_trainer *t, const wd_stepper_teacher *where, wd_queue 
         WD_TRY(begin_student(t, err));
     }
     const wd_status started = check_start(t, err);
-    WD_TRY(wd_stepper_check_devices(t->stepper, err));
+    WD_TRY(wd__stepper_check_devices(t->stepper, err));
     WD_TRY(started);
     return open_samples(t, err);
 }
@@ -345,7 +345,7 @@ static bool next_is_saved(const wd_trainer *t)
 static wd_status draw_sheet(wd_trainer *t, wd_err *err)
 {
     WD_TRY(ready_output(t, err));
-    return wd_samples_write(t->samples, t->step, err);
+    return wd__samples_write(t->samples, t->step, err);
 }
 
 /* A sheet on the way. One whose pictures are not finite is missing, since the student may be well;
@@ -375,7 +375,7 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     WD_TRY(wd_stepper_step(t->stepper, &step, err));
     t->lr[t->step++ % 4] = step.lr;
     if (!t->metrics) WD_TRY(ready_output(t, err));
-    WD_TRY(wd_trainer_take_results(t, 1, err));
+    WD_TRY(wd__trainer_take_results(t, 1, err));
     watch_other(t);
     const bool is_last = o->steps && t->step >= o->steps; /* which finish() saves */
     if (!is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed))
@@ -399,7 +399,7 @@ static bool is_saved(const wd_trainer *t)
 /* How the student of the phase under way is written. */
 static wd_export_options export_of(const wd_trainer *t)
 {
-    const wd_stepper_options *m = wd_stepper_options_of(t->stepper);
+    const wd_stepper_options *m = wd__stepper_options_of(t->stepper);
     wd_export_options export = t->options->export;
     export.trained_steps = t->step;
     export.buffer = m->ema ? WD_PARAMS_EMA : WD_PARAMS_P;
@@ -413,10 +413,10 @@ static wd_status write_student(wd_trainer *t, wd_err *err)
 {
     const wd_stepper *m = t->stepper;
     const wd_export_options export = export_of(t);
-    wd_params_collect(wd_stepper_params(m), export.buffer, wd_stepper_queue(m));
-    if (!wd_trainer_writes(t)) return WD_OK;
-    return wd_export_student(t->folder, wd_stepper_params(m), wd_stepper_options_of(m)->teacher,
-                             &export, wd_stepper_queue(m), err);
+    wd_params_collect(wd__stepper_params(m), export.buffer, wd__stepper_queue(m));
+    if (!wd__trainer_writes(t)) return WD_OK;
+    return wd_export_student(t->folder, wd__stepper_params(m), wd__stepper_options_of(m)->teacher,
+                             &export, wd__stepper_queue(m), err);
 }
 
 /* A checkpoint, the student's folder, a last sheet. The checkpoint comes first, since a run whose
@@ -426,8 +426,8 @@ static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
 {
     t->ends = true;
     if (!is_saved(t)) WD_TRY(write_in_place(t, write_checkpoint, err));
-    if (t->not_finite) return wd_trainer_diverged(t, err);
-    WD_TRY(wd_trainer_prune(t, err));
+    if (t->not_finite) return wd__trainer_diverged(t, err);
+    WD_TRY(wd__trainer_prune(t, err));
     WD_TRY(write_in_place(t, write_student, err));
     return t->samples && !interrupted ? draw_sheet(t, err) : WD_OK;
 }
@@ -442,29 +442,29 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     t.begun = t.rated = wd_clock_s();
     t.rated_step = t.step;
     t.saved_s = t.seconds_before;
-    if (wd_trainer_writes(&t)) begin_progress(&t);
+    if (wd__trainer_writes(&t)) begin_progress(&t);
     agree(&t);
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
         if (phase_is_over(&t)) WD_TRY_OUT(begin_next_phase(&t, err));
         WD_TRY_OUT(run_step(&t, err));
         agree(&t);
     }
-    const double seconds = wd_trainer_elapsed_s(&t);
+    const double seconds = wd__trainer_elapsed_s(&t);
     const bool untouched = interrupted && t.step == t.first_step;
     if (!untouched) WD_TRY_OUT(finish(&t, interrupted, err));
     *out = (wd_trainer_result){
         .steps = t.step,
-        .targets = wd_stepper_targets(t.stepper),
-        .loss = wd_trainer_mean_loss(&t),
+        .targets = wd__stepper_targets(t.stepper),
+        .loss = wd__trainer_mean_loss(&t),
         .seconds = seconds,
-        .saved_step = untouched || is_saved(&t) ? t.step : wd_trainer_newest_checkpoint(&t),
+        .saved_step = untouched || is_saved(&t) ? t.step : wd__trainer_newest_checkpoint(&t),
         .interrupted = interrupted,
         .untouched = untouched,
         .export = export_of(&t)};
     memcpy(out->folder, t.folder, sizeof out->folder);
 out:
-    wd_metrics_close(t.metrics);
-    wd_samples_close(t.samples);
+    wd__metrics_close(t.metrics);
+    wd__samples_close(t.samples);
     wd_stepper_close(t.stepper);
     wd_free(t.votes);
     return status;

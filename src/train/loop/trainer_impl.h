@@ -50,13 +50,13 @@ typedef struct wd_trainer {
     double steps_per_s; /* 0: not measured yet */
 } wd_trainer;
 
-static inline double wd_trainer_elapsed_s(const wd_trainer *t)
+static inline double wd__trainer_elapsed_s(const wd_trainer *t)
 {
     return t->seconds_before + wd_clock_s() - t->begun;
 }
 
 /* Whether this rank writes files and lines. */
-static inline bool wd_trainer_writes(const wd_trainer *t)
+static inline bool wd__trainer_writes(const wd_trainer *t)
 {
     const wd_comm *comm = t->options->stepper.comm;
     return !comm || comm->rank == 0;
@@ -66,30 +66,30 @@ static inline bool wd_trainer_writes(const wd_trainer *t)
 
 /* Takes results until `leave` are still on their way: writes their metrics, and ends the run where
  * training has diverged. */
-wd_status wd_trainer_take_results(wd_trainer *t, int leave, wd_err *err);
+wd_status wd__trainer_take_results(wd_trainer *t, int leave, wd_err *err);
 
 /* The end of a run whose last steps were dropped. */
-wd_status wd_trainer_diverged(const wd_trainer *t, wd_err *err);
+wd_status wd__trainer_diverged(const wd_trainer *t, wd_err *err);
 
 /* The step of the newest checkpoint that this run wrote or went on from; -1: there is none. */
-int64_t wd_trainer_newest_checkpoint(const wd_trainer *t);
+int64_t wd__trainer_newest_checkpoint(const wd_trainer *t);
 
 /* Removes the checkpoints that are more than those to keep. */
-wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err);
+wd_status wd__trainer_prune(const wd_trainer *t, wd_err *err);
 
 /* The mean loss of the last steps that were taken; NaN: there were none. */
-double wd_trainer_mean_loss(const wd_trainer *t);
+double wd__trainer_mean_loss(const wd_trainer *t);
 
 /* ---- what a checkpoint says of its run: trainer_saved.c ---- */
 
-/* Adds to `run`, an object of wd_stepper_save, the seconds of training, the phase under way, and
+/* Adds to `run`, an object of wd__stepper_save, the seconds of training, the phase under way, and
  * all that wd_trainer_resume_options compares. */
-wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *options,
-                              const wd_phase_begin *phase, double seconds, wd_err *err);
+wd_status wd__trainer_save_run(json_t *run, const wd_trainer_options *options,
+                               const wd_phase_begin *phase, double seconds, wd_err *err);
 
 /* *out = where the phase began that the checkpoint's run was in. WD_MISMATCH: the run that is to be
  * resumed has no such phase. */
-wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *options,
-                                wd_json_reader run, wd_err *err);
+wd_status wd__trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *options,
+                                 wd_json_reader run, wd_err *err);
 
 #endif

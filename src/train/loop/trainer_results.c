@@ -32,24 +32,24 @@ static double measure_rate(wd_trainer *t)
  * warns, once, and training goes on. */
 static void write_row(wd_trainer *t, const wd_step_result *result)
 {
-    const wd_stepper_options *m = wd_stepper_options_of(t->stepper);
+    const wd_stepper_options *m = wd__stepper_options_of(t->stepper);
     const int64_t samples = (result->step + 1) * wd_stepper_step_samples(m);
-    double seconds = wd_trainer_elapsed_s(t);
+    double seconds = wd__trainer_elapsed_s(t);
     wd_err why;
     const wd_status status =
-        wd_metrics_write(t->metrics,
-                         &(wd_metrics_row){
-                             .step = result->step + 1,
-                             .loss = result->loss,
-                             .grad_norm = result->grad_norm,
-                             .lr = t->lr[result->step % 4],
-                             .samples = samples,
-                             .targets = wd_stepper_targets_until(m, result->step + 1),
-                             .phase = m->recipe->name,
-                             .seconds = seconds,
-                             .steps_per_s = measure_rate(t),
-                         },
-                         &why);
+        wd__metrics_write(t->metrics,
+                          &(wd_metrics_row){
+                              .step = result->step + 1,
+                              .loss = result->loss,
+                              .grad_norm = result->grad_norm,
+                              .lr = t->lr[result->step % 4],
+                              .samples = samples,
+                              .targets = wd__stepper_targets_until(m, result->step + 1),
+                              .phase = m->recipe->name,
+                              .seconds = seconds,
+                              .steps_per_s = measure_rate(t),
+                          },
+                          &why);
     if (status != WD_OK && !t->metrics_warned)
         wd_log(WD_LOG_WARNING, "%s; training goes on, and its metrics lack what is not written",
                why.message);
@@ -58,7 +58,7 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
     wd_progress_at(&t->progress, result->step + 1);
 }
 
-wd_status wd_trainer_diverged(const wd_trainer *t, wd_err *err)
+wd_status wd__trainer_diverged(const wd_trainer *t, wd_err *err)
 {
     char from[WD_PATH_MAX];
     if (t->proven_step < 0 ||
@@ -77,26 +77,26 @@ static wd_status explain(wd_trainer *t, const wd_step_result *result, wd_err *er
 {
     wd_checkpoint_tensors tensors;
     json_t *unused = NULL;
-    wd_queue_wait(wd_stepper_queue(t->stepper));
-    WD_TRY(wd_stepper_save(t->stepper, &unused, &tensors, err));
+    wd_queue_wait(wd__stepper_queue(t->stepper));
+    WD_TRY(wd__stepper_save(t->stepper, &unused, &tensors, err));
     json_decref(unused);
-    WD_TRY(wd_stepper_check_finite(t->stepper, err));
-    if (wd_trainer_writes(t))
+    WD_TRY(wd__stepper_check_finite(t->stepper, err));
+    if (wd__trainer_writes(t))
         wd_log(WD_LOG_WARNING,
                "step %" PRId64 " is dropped: its loss %g or its gradients (norm %g) are not finite",
                result->step + 1, result->loss, result->grad_norm);
     return WD_OK;
 }
 
-int64_t wd_trainer_newest_checkpoint(const wd_trainer *t)
+int64_t wd__trainer_newest_checkpoint(const wd_trainer *t)
 {
     if (t->saved_step >= 0) return t->saved_step;
     return t->options->resume ? t->first_verified_step : -1;
 }
 
-wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err)
+wd_status wd__trainer_prune(const wd_trainer *t, wd_err *err)
 {
-    if (!wd_trainer_writes(t)) return WD_OK;
+    if (!wd__trainer_writes(t)) return WD_OK;
     return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, t->first_verified_step,
                                err);
 }
@@ -105,10 +105,10 @@ wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err)
  * checkpoints before it are removed only now, so that a run that diverges leaves a good one. */
 static wd_status prove(wd_trainer *t, wd_err *err)
 {
-    const int64_t newest = wd_trainer_newest_checkpoint(t);
+    const int64_t newest = wd__trainer_newest_checkpoint(t);
     if (t->proven_step == newest) return WD_OK;
     t->proven_step = newest;
-    return wd_trainer_prune(t, err);
+    return wd__trainer_prune(t, err);
 }
 
 /* Takes the oldest result: writes its metrics, and ends the run where training has diverged or a
@@ -116,25 +116,25 @@ static wd_status prove(wd_trainer *t, wd_err *err)
 static wd_status take_result(wd_trainer *t, wd_err *err)
 {
     wd_step_result result = wd_stepper_take_result(t->stepper);
-    WD_TRY(wd_stepper_check_devices(t->stepper, err));
+    WD_TRY(wd__stepper_check_devices(t->stepper, err));
     const bool finite = isfinite(result.loss) && isfinite(result.grad_norm);
-    if (wd_trainer_writes(t)) write_row(t, &result);
+    if (wd__trainer_writes(t)) write_row(t, &result);
     t->not_finite = finite ? 0 : t->not_finite + 1;
     if (finite) {
         t->loss[t->losses++ % WD_TRAINER_LOSSES] = result.loss;
-        return result.step >= wd_trainer_newest_checkpoint(t) ? prove(t, err) : WD_OK;
+        return result.step >= wd__trainer_newest_checkpoint(t) ? prove(t, err) : WD_OK;
     }
     if (t->not_finite == 1) WD_TRY(explain(t, &result, err));
-    return t->not_finite < NOT_FINITE_MAX ? WD_OK : wd_trainer_diverged(t, err);
+    return t->not_finite < NOT_FINITE_MAX ? WD_OK : wd__trainer_diverged(t, err);
 }
 
-wd_status wd_trainer_take_results(wd_trainer *t, int leave, wd_err *err)
+wd_status wd__trainer_take_results(wd_trainer *t, int leave, wd_err *err)
 {
     while (wd_stepper_results_pending(t->stepper) > leave) WD_TRY(take_result(t, err));
     return WD_OK;
 }
 
-double wd_trainer_mean_loss(const wd_trainer *t)
+double wd__trainer_mean_loss(const wd_trainer *t)
 {
     int64_t n = t->losses < WD_TRAINER_LOSSES ? t->losses : WD_TRAINER_LOSSES;
     double sum = 0;

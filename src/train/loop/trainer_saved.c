@@ -94,8 +94,8 @@ static wd_status find_kernels(const char **out, char room[WD_KERNELS_TEXT],
     return o->kernels ? WD_OK : wd_device_kernels(room, err);
 }
 
-wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *o, const wd_phase_begin *phase,
-                              double seconds, wd_err *err)
+wd_status wd__trainer_save_run(json_t *run, const wd_trainer_options *o,
+                               const wd_phase_begin *phase, double seconds, wd_err *err)
 {
     json_t *facts = NULL;
     char room[WD_KERNELS_TEXT];
@@ -218,8 +218,8 @@ wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpo
 }
 
 /* A checkpoint of a version that knew no phases does not say so. */
-wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *o, wd_json_reader r,
-                                wd_err *err)
+wd_status wd__trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *o, wd_json_reader r,
+                                 wd_err *err)
 {
     int64_t phase = 0;
     const int phases = o->stepper.phases.count ? o->stepper.phases.count : 1;
@@ -254,9 +254,9 @@ static wd_status check_steps(const wd_trainer_options *o, const wd_phase_begin *
 static wd_status check_stream(const wd_trainer_options *o, const wd_phase_begin *begin,
                               wd_json_reader r, wd_err *err)
 {
-    const wd_stepper_options stepper = wd_stepper_of_phase(&o->stepper, begin, 0);
+    const wd_stepper_options stepper = wd__stepper_of_phase(&o->stepper, begin, 0);
     const wd_status status =
-        wd_stepper_check_stream(&stepper, json_object_get(r.object, "stream"), err);
+        wd__stepper_check_stream(&stepper, json_object_get(r.object, "stream"), err);
     return status == WD_OK ? status : wd_fail_in(err, "%s", r.where);
 }
 
@@ -271,7 +271,7 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     WD_TRY_OUT(take_text(&options->stepper, r, err)); /* which the prompts' key depends on */
     WD_TRY_OUT(wd_trainer_facts(&now, options, err));
     WD_TRY_OUT(compare(run, now, "", options->resume, err));
-    WD_TRY_OUT(wd_trainer_read_phase(&begin, options, r, err));
+    WD_TRY_OUT(wd__trainer_read_phase(&begin, options, r, err));
     WD_TRY_OUT(check_steps(options, &begin, step, err));
     WD_TRY_OUT(check_stream(options, &begin, r, err));
     status = compare_kernels(run, options, err);

@@ -394,8 +394,8 @@ static wd_status check_kind(wd_json_reader r, const wd_dit_config *t, wd_err *er
 
 /* ---- the whole ---- */
 
-wd_status wd_student_config_read(wd_student_config *out, const json_t *json, const char *where,
-                                 const wd_pipeline *teacher, wd_err *err)
+wd_status wd__student_config_read(wd_student_config *out, const json_t *json, const char *where,
+                                  const wd_pipeline *teacher, wd_err *err)
 {
     wd_student_config config = {.dit = teacher->dit,
                                 .image_height = teacher->default_height,
@@ -442,10 +442,10 @@ wd_status wd_student_config_read(wd_student_config *out, const json_t *json, con
 wd_status wd_student_config_load(wd_student_config *out, const char *path,
                                  const wd_pipeline *teacher, wd_err *err)
 {
-    if (!path) return wd_student_config_read(out, NULL, "default student", teacher, err);
+    if (!path) return wd__student_config_read(out, NULL, "default student", teacher, err);
     json_t *json;
     WD_TRY(wd_json_load(&json, path, err));
-    wd_status status = wd_student_config_read(out, json, path, teacher, err);
+    wd_status status = wd__student_config_read(out, json, path, teacher, err);
     json_decref(json);
     return status;
 }

@@ -20,8 +20,8 @@ wd_status wd_student_config_load(wd_student_config *out, const char *path,
                                  const wd_pipeline *teacher, wd_err *err);
 /* As wd_student_config_load, from parsed JSON (NULL: the default student); `where` names it in
  * errors. */
-wd_status wd_student_config_read(wd_student_config *out, const json_t *json, const char *where,
-                                 const wd_pipeline *teacher, wd_err *err);
+wd_status wd__student_config_read(wd_student_config *out, const json_t *json, const char *where,
+                                  const wd_pipeline *teacher, wd_err *err);
 
 /* Whether a student of this configuration can be taken from that teacher: heads of the same size,
  * not deeper, not wider, same channels, text width and patch. An error says what is, and what may

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     wd_student_config config;
     wd_tensor_table table;
     if (wd_json_parse(&json, (const char *)data, bytes, "input", &err) != WD_OK) return 0;
-    if (wd_student_config_read(&config, json, "input", &teacher, &err) == WD_OK) {
+    if (wd__student_config_read(&config, json, "input", &teacher, &err) == WD_OK) {
         if (config.image_height < 1 || config.image_height > 1 << 14 || config.dit.ffn_dim < 1)
             abort();
         if (wd_dit_table_open(&table, &config.dit, &err) == WD_OK) wd_dit_table_close(&table);

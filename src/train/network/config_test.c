@@ -11,7 +11,7 @@ static wd_status read_text(wd_student_config *out, const char *text, wd_err *err
 {
     json_t *json;
     wd_test_ok(wd_json_parse(&json, text, strlen(text), "s.json", err), err);
-    wd_status status = wd_student_config_read(out, json, "s.json", &teacher, err);
+    wd_status status = wd__student_config_read(out, json, "s.json", &teacher, err);
     json_decref(json);
     return status;
 }

@@ -40,7 +40,7 @@ static int version_of(const checkpoints *c, int64_t step)
     char path[WD_PATH_MAX];
     wd_err err;
     wd_checkpoint checkpoint;
-    wd_test_ok(wd_checkpoint_folder_tidy(c->folder, &err), &err);
+    wd_test_ok(wd__checkpoint_folder_tidy(c->folder, &err), &err);
     wd_test_ok(wd_checkpoint_folder_path(path, c->folder, "", step, &err), &err);
     if (!wd_path_exists(path)) return -1;
     wd_test_ok(wd_checkpoint_open(&checkpoint, path, &err), &err);
@@ -173,7 +173,7 @@ static void the_newest_is_not_passed_over_because_it_cannot_be_read(void **state
     wd_fault_arm(WD_FAULT_read, WD_FAULT_ONCE, 1, "state.json");
     wd_test_refused(attempt_latest(&c, &err), &err, WD_IO, "or go on from an earlier one");
     wd_fault_arm(WD_FAULT_open, WD_FAULT_FROM_THEN_ON, 1, NULL);
-    wd_test_refused(wd_checkpoint_list_has_one(&has_one, c.folder, &err), &err, WD_IO,
+    wd_test_refused(wd__checkpoint_list_has_one(&has_one, c.folder, &err), &err, WD_IO,
                     "state.json");
     wd_fault_disarm();
 }

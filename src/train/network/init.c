@@ -298,7 +298,7 @@ static wd_status copy_stage(transfer *t, int to_stage, int from_stage, wd_err *e
 
 /* ---- the whole ---- */
 
-void wd_student_choose_blocks(int64_t *block, int64_t layers, int64_t teacher_layers)
+void wd__student_choose_blocks(int64_t *block, int64_t layers, int64_t teacher_layers)
 {
     WD_REQUIRE(layers >= 1 && layers <= teacher_layers,
                "a student of %" PRId64 " blocks, a teacher of %" PRId64, layers, teacher_layers);
@@ -365,7 +365,7 @@ wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_comp
     WD_TRY_OUT(wd_student_config_check(to, &teacher->dit, err));
     WD_TRY_OUT(
         wd_alloc((void **)&chosen, (size_t)to->layers, sizeof *chosen, "chosen blocks", err));
-    wd_student_choose_blocks(chosen, to->layers, teacher->dit.layers);
+    wd__student_choose_blocks(chosen, to->layers, teacher->dit.layers);
     WD_TRY_OUT(wd_pipeline_open_weights(&set, teacher, expert, err));
     t.set = set;
     WD_TRY_OUT(wd_dit_table_open(&t.table, t.from, err));
@@ -392,7 +392,7 @@ void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *from
     size_t used = 0;
     int64_t *block;
     if (wd_alloc((void **)&block, (size_t)student->layers, sizeof *block, "blocks", NULL)) return;
-    wd_student_choose_blocks(block, student->layers, from->dit.layers);
+    wd__student_choose_blocks(block, student->layers, from->dit.layers);
     for (int64_t i = 0; i < student->layers; i++)
         used =
             wd_append_text(text, sizeof text, used, "%s%lld", i ? ", " : "", (long long)block[i]);

@@ -14,15 +14,15 @@
 
 /* block[i] = the teacher's block that becomes the student's block i, i < layers, which is at most
  * teacher_layers. */
-void wd_student_choose_blocks(int64_t *block, int64_t layers, int64_t teacher_layers);
+void wd__student_choose_blocks(int64_t *block, int64_t layers, int64_t teacher_layers);
 
 /* The expert that a student is taken from: the low-noise one where there are two (it does most of
  * the steps, and all of the detail). */
 wd_component wd_student_expert(const wd_pipeline *teacher);
 
 /* Fills `p` (and the compute copy) from the component's weights, of the blocks that
- * wd_student_choose_blocks names; the configuration must pass wd_student_config_check. Returns when
- * the copies are done. WD_INTERRUPTED: a stop was requested, and the weights are not whole. Of
+ * wd__student_choose_blocks names; the configuration must pass wd_student_config_check. Returns
+ * when the copies are done. WD_INTERRUPTED: a stop was requested, and the weights are not whole. Of
  * shared params: all ranks, of which each may return that alone, having done its part of what they
  * do together. */
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,

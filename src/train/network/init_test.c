@@ -13,11 +13,11 @@ static void test_blocks(void **state)
     (void)state;
     int64_t block[40];
     const int64_t three[] = {0, 2, 5};
-    wd_student_choose_blocks(block, 3, 6);
+    wd__student_choose_blocks(block, 3, 6);
     assert_memory_equal(block, three, sizeof three);
     for (int64_t t = 1; t <= 40; t++) {
         for (int64_t n = 1; n <= t; n++) {
-            wd_student_choose_blocks(block, n, t);
+            wd__student_choose_blocks(block, n, t);
             assert_int_equal(block[0], 0);
             if (n > 1) assert_int_equal(block[n - 1], t - 1);
             for (int64_t i = 1; i < n; i++) assert_true(block[i] > block[i - 1]);

@@ -19,7 +19,7 @@ struct wd_network {
 static wd_reduce_options reduce_options(int64_t weights, wd_comm *comm, bool by_round)
 {
     return (wd_reduce_options){
-        .comm = comm, .pieces = wd_params_cut(weights, comm->ranks), .by_round = by_round};
+        .comm = comm, .pieces = wd__params_cut(weights, comm->ranks), .by_round = by_round};
 }
 
 double wd_network_unsent_share(int64_t weights, wd_comm *comm, bool by_round)
@@ -35,7 +35,7 @@ static wd_status open_ranks(wd_network *n, const wd_network_options *o, wd_err *
     reduce.scatter = n->params.pieces.ranks > 0;
     WD_TRY(wd_reduce_open(&n->reduce, &reduce, n->params.device, err));
     if (!n->params.pieces.ranks) return WD_OK;
-    return wd_shard_open(&n->shard, &n->params, n->reduce, o->comm, err);
+    return wd__shard_open(&n->shard, &n->params, n->reduce, o->comm, err);
 }
 
 wd_status wd_network_open(wd_network **out, const wd_network_options *o, wd_queue *queue,
@@ -68,7 +68,7 @@ out:
 void wd_network_close(wd_network *n)
 {
     if (!n) return;
-    wd_shard_close(n->shard);
+    wd__shard_close(n->shard);
     wd_reduce_close(n->reduce);
     wd_pass_close(n->pass);
     wd_optimizer_close(n->optimizer);
@@ -108,7 +108,7 @@ static void reduce_stage(void *context, int stage)
 {
     wd_network *n = context;
     int64_t first, count;
-    wd_params_stage_range(&first, &count, &n->params, stage);
+    wd__params_stage_range(&first, &count, &n->params, stage);
     wd_reduce_ready(n->reduce, first);
 }
 

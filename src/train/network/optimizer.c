@@ -75,7 +75,7 @@ const float *wd_optimizer_norm(const wd_optimizer *optimizer)
     return optimizer->scalars + NORM;
 }
 
-const float *wd_optimizer_factor(const wd_optimizer *optimizer)
+const float *wd__optimizer_factor(const wd_optimizer *optimizer)
 {
     return optimizer->scalars + FACTOR;
 }
@@ -85,7 +85,7 @@ void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
     const wd_params *params = optimizer->params;
     if (!params->buffer[WD_PARAMS_EMA]) return;
     if (params->shard) {
-        wd_shard_copy_weights(params->shard, WD_PARAMS_EMA, queue);
+        wd__shard_copy_weights(params->shard, WD_PARAMS_EMA, queue);
         return;
     }
     wd_queue_copy(queue, params->buffer[WD_PARAMS_EMA], params->buffer[WD_PARAMS_P],
@@ -112,7 +112,7 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t p
     const wd_optimizer_options *o = &optimizer->options;
     float *ema = params->buffer[WD_PARAMS_EMA];
     float *slow = o->alpha > 0 ? params->buffer[WD_PARAMS_SLOW] : NULL;
-    const int64_t weight = wd_params_is_packed(params, WD_PARAMS_P) ? packed : first;
+    const int64_t weight = wd__params_is_packed(params, WD_PARAMS_P) ? packed : first;
     wd_op_adamw(queue, &(wd_adamw_args){
                            .p = params->buffer[WD_PARAMS_P] + weight,
                            .m = params->buffer[WD_PARAMS_M] + packed,
@@ -122,7 +122,7 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t p
                            .copy = params->copy ? params->copy + first : NULL,
                            .copy_type = WD_BF16,
                            .ema = ema ? ema + packed : NULL,
-                           .factor = wd_optimizer_factor(optimizer),
+                           .factor = wd__optimizer_factor(optimizer),
                            .step = optimizer->steps,
                            .lr = optimizer->scalars + LR,
                            .alpha = optimizer->scalars + ALPHA,
@@ -186,7 +186,7 @@ static void step_ranges(const wd_optimizer *optimizer, wd_queue *queue)
 static void send_rates(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue)
 {
     const int at = (int)(optimizer->rates_next++ % UNDER_WAY);
-    const wd_slow_moments slow = wd_slow_moments_at(&optimizer->options, progress);
+    const wd_slow_moments slow = wd__slow_moments_at(&optimizer->options, progress);
     const float rates[WD_OPTIMIZER_RATES] = {(float)lr, (float)slow.alpha, (float)slow.beta3};
     float *host = optimizer->host_rates + WD_OPTIMIZER_RATES * at;
     wd_event_wait(optimizer->rates_sent[at]);
@@ -199,7 +199,7 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_q
 {
     const wd_params *params = optimizer->params;
     if (params->shard)
-        wd_shard_sum_squares(params->shard, optimizer->scalars + SUM_SQUARES, queue);
+        wd__shard_sum_squares(params->shard, optimizer->scalars + SUM_SQUARES, queue);
     else
         wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = optimizer->scalars + SUM_SQUARES,
                                                         .x = params->buffer[WD_PARAMS_G],
@@ -212,7 +212,7 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_q
                                              .norm_max = (float)optimizer->options.grad_norm_max});
     send_rates(optimizer, lr, progress, queue);
     step_ranges(optimizer, queue);
-    if (params->shard) wd_shard_publish(params->shard, queue);
+    if (params->shard) wd__shard_publish(params->shard, queue);
 }
 
 bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, int64_t count,
@@ -227,7 +227,7 @@ bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, in
     return isfinite(found);
 }
 
-wd_slow_moments wd_slow_moments_at(const wd_optimizer_options *options, double progress)
+wd_slow_moments wd__slow_moments_at(const wd_optimizer_options *options, double progress)
 {
     if (!(options->alpha > 0)) return (wd_slow_moments){0};
     const double p = fmin(fmax(progress, 0), 1);

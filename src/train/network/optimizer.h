@@ -63,11 +63,11 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_q
 typedef struct wd_slow_moments {
     double alpha, beta3;
 } wd_slow_moments;
-wd_slow_moments wd_slow_moments_at(const wd_optimizer_options *options, double progress);
+wd_slow_moments wd__slow_moments_at(const wd_optimizer_options *options, double progress);
 
 /* [1] each, device: of the latest step; overwritten by the next. */
-const float *wd_optimizer_norm(const wd_optimizer *optimizer);   /* before clipping */
-const float *wd_optimizer_factor(const wd_optimizer *optimizer); /* 0: the step was dropped */
+const float *wd_optimizer_norm(const wd_optimizer *optimizer);    /* before clipping */
+const float *wd__optimizer_factor(const wd_optimizer *optimizer); /* 0: the step was dropped */
 
 /* Whether x [count] (device) and the sum of its squares are finite. Overwrites the sum of the
  * gradients' squares, and waits for `queue`. */

@@ -18,7 +18,7 @@ typedef struct reference {
 static void step_reference(reference *r, double g, const wd_optimizer_options *o, double decay,
                            double lr, int64_t t, double progress)
 {
-    const wd_slow_moments by = wd_slow_moments_at(o, progress);
+    const wd_slow_moments by = wd__slow_moments_at(o, progress);
     r->m = o->beta1 * r->m + (1 - o->beta1) * g;
     r->v = o->beta2 * r->v + (1 - o->beta2) * g * g;
     double m = r->m / (1 - pow(o->beta1, (double)t)), v = r->v / (1 - pow(o->beta2, (double)t));
@@ -143,7 +143,7 @@ static float *step_between_bad_ones(int64_t *count, int bad_steps)
             wd_queue_copy_and_wait(b.queue, p.buffer[WD_PARAMS_G] + 7, &bad[i % 3], sizeof bad[0]);
             wd_optimizer_step(adamw, 0.01, 0, b.queue);
             float *after = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
-            float *factor = read_floats(&b, wd_optimizer_factor(adamw), 1);
+            float *factor = read_floats(&b, wd__optimizer_factor(adamw), 1);
             assert_memory_equal(before, after, (size_t)p.count * sizeof *before);
             assert_true(*factor == 0);
             assert_int_equal(wd_optimizer_steps(adamw, b.queue), step);
@@ -225,14 +225,14 @@ static void test_slow_moments(void **state)
     const double progress[] = {-1, 0, 0.5, 1, 7}, alpha[] = {0, 0, 2.5, 5, 5};
     const double steps[] = {10, 10, 505, 1000, 1000};
     for (int i = 0; i < 5; i++) {
-        const wd_slow_moments s = wd_slow_moments_at(&o, progress[i]);
+        const wd_slow_moments s = wd__slow_moments_at(&o, progress[i]);
         assert_float_equal(s.alpha, alpha[i], 1e-12);
         assert_float_equal(s.beta3, exp(-1 / steps[i]), 1e-12);
     }
     o.beta1 = o.beta3 = 0; /* no average at all */
-    assert_true(wd_slow_moments_at(&o, 0.5).beta3 == 0);
+    assert_true(wd__slow_moments_at(&o, 0.5).beta3 == 0);
     o.alpha = 0; /* AdamW */
-    assert_true(wd_slow_moments_at(&o, 0.5).alpha == 0);
+    assert_true(wd__slow_moments_at(&o, 0.5).alpha == 0);
 }
 
 /* ---- readback ---- */
@@ -246,7 +246,7 @@ static void test_readback(void **state)
     float *device, host[3];
     wd_test_ok(wd_device_alloc((void **)&device, b.device, sizeof host, "values", &err), &err);
     wd_test_ok(wd_readback_open(&ring, b.device, 3, 3, &err), &err);
-    int64_t allocations = wd_alloc_count();
+    int64_t allocations = wd__alloc_count();
     int taken = 0;
     for (int step = 0; step < 10; step++) {
         for (int i = 0; i < 3; i++) host[i] = (float)(10 * step + i);
@@ -263,7 +263,7 @@ static void test_readback(void **state)
         }
     }
     assert_int_equal(taken, 9);
-    assert_int_equal(wd_alloc_count(), allocations);
+    assert_int_equal(wd__alloc_count(), allocations);
     wd_readback_close(ring); /* one still pending */
     wd_device_free(b.device, device);
     bench_close(&b);

@@ -29,17 +29,17 @@ static wd_status lay_out(wd_params *params, wd_err *err)
  * student that has more than one of them. */
 enum { BUCKET_MAX = 1 << 22 };
 
-wd_pieces wd_params_cut(int64_t count, int ranks)
+wd_pieces wd__params_cut(int64_t count, int ranks)
 {
     return wd_pieces_cut(count, WD_SUM_CHUNK, BUCKET_MAX, ranks);
 }
 
-wd_pieces wd_params_pieces(const wd_params *params, int ranks)
+wd_pieces wd__params_pieces(const wd_params *params, int ranks)
 {
-    return wd_params_cut(params->count, ranks);
+    return wd__params_cut(params->count, ranks);
 }
 
-bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer)
+bool wd__params_is_packed(const wd_params *params, wd_params_buffer buffer)
 {
     if (!params->pieces.ranks || buffer == WD_PARAMS_G) return false;
     return buffer != WD_PARAMS_P || params->dtype == WD_BF16;
@@ -48,7 +48,7 @@ bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer)
 int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer)
 {
     const int64_t packed = params->share ? params->share : 1;
-    return wd_params_is_packed(params, buffer) ? packed : params->count;
+    return wd__params_is_packed(params, buffer) ? packed : params->count;
 }
 
 static bool wants(const wd_params *params, wd_params_buffer buffer)
@@ -68,7 +68,7 @@ static bool wants(const wd_params *params, wd_params_buffer buffer)
 static void share(wd_params *params, const wd_params_options *options)
 {
     if (options->ranks == 1) return;
-    params->pieces = wd_params_pieces(params, options->ranks);
+    params->pieces = wd__params_pieces(params, options->ranks);
     params->rank = options->rank;
     params->share = wd_pieces_share(&params->pieces, options->rank);
 }
@@ -77,7 +77,7 @@ static void share(wd_params *params, const wd_params_options *options)
 static wd_status open_islands(wd_params *params, wd_err *err)
 {
     const wd_tensor_table *table = &params->table;
-    if (!wd_params_is_packed(params, WD_PARAMS_P) && wants(params, WD_PARAMS_P)) return WD_OK;
+    if (!wd__params_is_packed(params, WD_PARAMS_P) && wants(params, WD_PARAMS_P)) return WD_OK;
     WD_TRY(wd_alloc((void **)&params->island_offset, (size_t)table->count,
                     sizeof *params->island_offset, "offsets of the parameters", err));
     for (int64_t i = 0; i < table->count; i++) {
@@ -164,7 +164,7 @@ size_t wd_params_bytes(const wd_params *params)
 wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line)
 {
     const wd_tensor_spec *spec = &params->table.spec[line];
-    float *base = wd_params_is_packed(params, buffer) ? NULL : params->buffer[buffer];
+    float *base = wd__params_is_packed(params, buffer) ? NULL : params->buffer[buffer];
     wd_tensor view = {
         .data = base ? base + params->offset[line] : NULL, .dtype = WD_F32, .ndim = spec->ndim};
     memcpy(view.dim, spec->dim, sizeof view.dim);
@@ -183,7 +183,7 @@ wd_tensor wd_params_weight(const wd_params *params, int64_t line)
     return out;
 }
 
-void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage)
+void wd__params_weights(wd_dit_stage *out, const wd_params *params, int stage)
 {
     int64_t first = wd_dit_stage_first(&params->config, stage);
     int slots = wd_dit_stage_slots(&params->config, stage);
@@ -191,7 +191,7 @@ void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage)
     for (int slot = 0; slot < slots; slot++) out->t[slot] = wd_params_weight(params, first + slot);
 }
 
-void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage)
+void wd__params_grads(wd_dit_stage *out, const wd_params *params, int stage)
 {
     int64_t first = wd_dit_stage_first(&params->config, stage);
     int slots = wd_dit_stage_slots(&params->config, stage);
@@ -202,7 +202,7 @@ void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage)
     }
 }
 
-void wd_params_stage_range(int64_t *first, int64_t *count, const wd_params *params, int stage)
+void wd__params_stage_range(int64_t *first, int64_t *count, const wd_params *params, int stage)
 {
     int64_t line = wd_dit_stage_first(&params->config, stage);
     int64_t next = line + wd_dit_stage_slots(&params->config, stage);
@@ -212,17 +212,18 @@ void wd_params_stage_range(int64_t *first, int64_t *count, const wd_params *para
 
 wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffer)
 {
-    return wd_params_is_packed(params, buffer) ? WD_PARAMS_G : buffer;
+    return wd__params_is_packed(params, buffer) ? WD_PARAMS_G : buffer;
 }
 
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
-    if (wd_params_is_packed(params, buffer)) params->sharing->collect(params->shard, buffer, queue);
+    if (wd__params_is_packed(params, buffer))
+        params->sharing->collect(params->shard, buffer, queue);
 }
 
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
-    if (wd_params_is_packed(params, buffer)) params->sharing->take(params->shard, buffer, queue);
+    if (wd__params_is_packed(params, buffer)) params->sharing->take(params->shard, buffer, queue);
 }
 
 static void cast_copy(const wd_params *to, const float *from, wd_queue *queue)

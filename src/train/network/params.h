@@ -102,12 +102,12 @@ typedef struct wd_params {
     float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32, device; NULL where not
                                        * wanted; owned */
     uint16_t *copy;                   /* [count] BF16, device; NULL with dtype F32; owned */
-    wd_params_buffer shown;           /* P or EMA: what wd_params_weights shows */
+    wd_params_buffer shown;           /* P or EMA: what wd__params_weights shows */
     /* shared among ranks */
     wd_pieces pieces; /* of [count]; ranks 0: it is not shared */
     int rank;
     int64_t share;                    /* elements that are this rank's */
-    const wd_params_sharing *sharing; /* set by wd_shard_open, with the next; else NULL */
+    const wd_params_sharing *sharing; /* set by wd__shard_open, with the next; else NULL */
     wd_shard *shard;                  /* borrowed */
     /* where passes cannot take the islands from `p` */
     float *islands;         /* [islands_count] F32, device; NULL where `p` is whole; owned */
@@ -131,18 +131,18 @@ size_t wd_params_bytes(const wd_params *params);
 wd_tensor wd_params_weight(const wd_params *params, int64_t line);
 
 /* A stage's weights as the passes take them; its gradients (F32). */
-void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage);
-void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage);
+void wd__params_weights(wd_dit_stage *out, const wd_params *params, int stage);
+void wd__params_grads(wd_dit_stage *out, const wd_params *params, int stage);
 
 /* How gradients and shares are cut for `ranks`; how those of a network of `count` elements are. */
-wd_pieces wd_params_pieces(const wd_params *params, int ranks);
-wd_pieces wd_params_cut(int64_t count, int ranks);
+wd_pieces wd__params_pieces(const wd_params *params, int ranks);
+wd_pieces wd__params_cut(int64_t count, int ranks);
 
 /* Elements that a buffer has on this rank: all, or its share where it is packed, at least one. */
 int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer);
 
 /* Whether a buffer is packed. */
-bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer);
+bool wd__params_is_packed(const wd_params *params, wd_params_buffer buffer);
 
 /* Where a buffer is whole: itself, or where wd_params_collect brings it. */
 wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffer);
@@ -159,9 +159,9 @@ void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *
 wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line);
 
 /* The elements of a stage: [*first, *first + *count) of every buffer. */
-void wd_params_stage_range(int64_t *first, int64_t *count, const wd_params *params, int stage);
+void wd__params_stage_range(int64_t *first, int64_t *count, const wd_params *params, int stage);
 
-/* From now on wd_params_weights shows `buffer` (P or EMA); the bf16 copy is made of it. Call it
+/* From now on wd__params_weights shows `buffer` (P or EMA); the bf16 copy is made of it. Call it
  * with P, too, after writing `p` by other means than the optimizer. Not between a forward pass and
  * its backward pass; go back to P before the next training step. Shared: all ranks; gradients are
  * overwritten. */

@@ -28,7 +28,7 @@ static void test_layout(void **state)
     int64_t next = 0;
     for (int stage = 0; stage < wd_dit_stages(&config); stage++) {
         int64_t first, count;
-        wd_params_stage_range(&first, &count, &p, stage);
+        wd__params_stage_range(&first, &count, &p, stage);
         assert_int_equal(first, next);
         next = first + count;
     }
@@ -51,7 +51,7 @@ static void test_fusable(void **state)
     wd_params p;
     wd_dit_stage w;
     wd_test_ok(wd_params_open(&p, &config, WD_BF16, 0, dry, &err), &err);
-    wd_params_weights(&w, &p, 1);
+    wd__params_weights(&w, &p, 1);
     const char *q = w.t[WD_DIT_BLOCK_SELF_Q_W].data, *k = w.t[WD_DIT_BLOCK_SELF_K_W].data;
     const char *v = w.t[WD_DIT_BLOCK_SELF_V_W].data;
     assert_int_equal(k - q, 1536 * 1536 * 2);
@@ -79,7 +79,7 @@ static void test_views(void **state)
     for (int from_ema = 0; from_ema < 2; from_ema++) {
         wd_params_buffer buffer = from_ema ? WD_PARAMS_EMA : WD_PARAMS_P;
         wd_params_show(&p, buffer, b.queue);
-        wd_params_weights(&w, &p, 1);
+        wd__params_weights(&w, &p, 1);
         const wd_tensor *island = &w.t[WD_DIT_BLOCK_TABLE], *q = &w.t[WD_DIT_BLOCK_SELF_Q_W];
         int64_t line = wd_dit_stage_first(&config, 1);
         assert_int_equal(island->dtype, WD_F32);
@@ -92,7 +92,7 @@ static void test_views(void **state)
         wd_free(master);
         wd_free(copy);
     }
-    wd_params_grads(&w, &p, 1);
+    wd__params_grads(&w, &p, 1);
     assert_int_equal(w.t[WD_DIT_BLOCK_SELF_Q_W].dtype, WD_F32);
     fill_buffer(&b, &p, WD_PARAMS_G, 3, 1, 0);
     wd_params_zero_grads(&p, b.queue);

@@ -43,13 +43,13 @@ static void *push_velocity(wd_pass *s)
 
 static wd_dit_stage *weights_of(wd_pass *s, int stage)
 {
-    wd_params_weights(&s->weights, s->params, stage);
+    wd__params_weights(&s->weights, s->params, stage);
     return &s->weights;
 }
 
 static wd_dit_stage *grads_of(wd_pass *s, int stage)
 {
-    wd_params_grads(&s->dweights, s->params, stage);
+    wd__params_grads(&s->dweights, s->params, stage);
     return &s->dweights;
 }
 
@@ -190,9 +190,9 @@ out:
     return status;
 }
 
-wd_status wd_pass_plan_for(wd_pass_plan *out, const wd_dit_config *config,
-                           const wd_dit_shape *shape, wd_dtype dtype, wd_pass_mode mode,
-                           wd_device *target, wd_err *err)
+wd_status wd__pass_plan_for(wd_pass_plan *out, const wd_dit_config *config,
+                            const wd_dit_shape *shape, wd_dtype dtype, wd_pass_mode mode,
+                            wd_device *target, wd_err *err)
 {
     wd_device *dry;
     WD_TRY(wd_device_open_dry(&dry, target, err));

@@ -30,9 +30,9 @@ typedef struct wd_pass_plan {
 } wd_pass_plan;
 
 /* Runs the pass on a dry device for `target`. */
-wd_status wd_pass_plan_for(wd_pass_plan *out, const wd_dit_config *config,
-                           const wd_dit_shape *shape, wd_dtype dtype, wd_pass_mode mode,
-                           wd_device *target, wd_err *err);
+wd_status wd__pass_plan_for(wd_pass_plan *out, const wd_dit_config *config,
+                            const wd_dit_shape *shape, wd_dtype dtype, wd_pass_mode mode,
+                            wd_device *target, wd_err *err);
 
 /* Passes of one shape over `params` (borrowed), on `queue` (borrowed): plans, allocates the arena,
  * reserves the queue's workspace. */

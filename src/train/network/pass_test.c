@@ -120,14 +120,14 @@ static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int thre
     wd_test_ok(wd_pass_open(&s, &p, &small_shape, mode, b.queue, &err), &err);
     inputs in = make_inputs(&b, &config, &small_shape, dtype, 0);
     const wd_pass_inputs pass = inputs_of(&in);
-    int64_t device_allocations = wd_device_alloc_count(b.device), allocations = wd_alloc_count();
+    int64_t device_allocations = wd__device_alloc_count(b.device), allocations = wd__alloc_count();
     wd_params_zero_grads(&p, b.queue);
     train(s, &in, 0.5f, note_stage, &o, b.queue);
     o.velocities = small_shape.samples * 4 * small_shape.height * small_shape.width;
     wd_pass_velocity(in.target, s, &pass);
     wd_queue_wait(b.queue);
-    assert_int_equal(wd_device_alloc_count(b.device), device_allocations);
-    assert_int_equal(wd_alloc_count(), allocations);
+    assert_int_equal(wd__device_alloc_count(b.device), device_allocations);
+    assert_int_equal(wd__alloc_count(), allocations);
     o.count = p.count;
     o.g = read_floats(&b, p.buffer[WD_PARAMS_G], p.count);
     o.loss = read_floats(&b, in.loss, small_shape.samples);
@@ -243,8 +243,9 @@ static void test_memory(void **state)
         wd_pass *s;
         wd_pass_plan plan;
         unsigned kinds = modes[i] == WD_PASS_FORWARD ? 0 : WD_PARAMS_TRAINED;
-        wd_test_ok(wd_pass_plan_for(&plan, &config, &small_shape, WD_F32, modes[i], b.device, &err),
-                   &err);
+        wd_test_ok(
+            wd__pass_plan_for(&plan, &config, &small_shape, WD_F32, modes[i], b.device, &err),
+            &err);
         assert_int_equal(wd_device_bytes_peak(b.device), 0); /* a plan touches nothing */
         wd_test_ok(wd_params_open(&p, &config, WD_F32, kinds, b.device, &err), &err);
         inputs in = make_inputs(&b, &config, &small_shape, WD_F32, 0);

@@ -140,7 +140,7 @@ static double add_sums(const wd_shard *s)
     return sum;
 }
 
-void wd_shard_sum_squares(wd_shard *s, float *sum, wd_queue *queue)
+void wd__shard_sum_squares(wd_shard *s, float *sum, wd_queue *queue)
 {
     const wd_params *p = s->params;
     const size_t begin = s->sums_at[p->rank], bytes = s->sums_at[p->rank + 1] - begin;
@@ -193,7 +193,7 @@ static void publish(wd_shard *s, const float *packed, wd_queue *queue)
         wd_reduce_gather(s->reduce, p->buffer[WD_PARAMS_P], sizeof(float), queue);
 }
 
-void wd_shard_publish(wd_shard *s, wd_queue *queue)
+void wd__shard_publish(wd_shard *s, wd_queue *queue)
 {
     publish(s, s->params->buffer[WD_PARAMS_P], queue);
 }
@@ -230,11 +230,11 @@ static void take(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
     pack(s, s->params->buffer[buffer], s->params->buffer[WD_PARAMS_G], queue);
 }
 
-void wd_shard_copy_weights(wd_shard *s, wd_params_buffer to, wd_queue *queue)
+void wd__shard_copy_weights(wd_shard *s, wd_params_buffer to, wd_queue *queue)
 {
     const wd_params *p = s->params;
     const float *from = p->buffer[WD_PARAMS_P];
-    if (wd_params_is_packed(p, WD_PARAMS_P))
+    if (wd__params_is_packed(p, WD_PARAMS_P))
         copy_floats(queue, p->buffer[to], from, p->share);
     else
         pack(s, p->buffer[to], from, queue);
@@ -275,8 +275,8 @@ static void show(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 
 static const wd_params_sharing sharing = {.collect = collect, .take = take, .show = show};
 
-wd_status wd_shard_open(wd_shard **out, wd_params *params, wd_reduce *reduce, wd_comm *comm,
-                        wd_err *err)
+wd_status wd__shard_open(wd_shard **out, wd_params *params, wd_reduce *reduce, wd_comm *comm,
+                         wd_err *err)
 {
     WD_REQUIRE(params->pieces.ranks == comm->ranks && params->rank == comm->rank,
                "a network shared as by rank %d of %d, on rank %d of %d", params->rank,
@@ -292,11 +292,11 @@ wd_status wd_shard_open(wd_shard **out, wd_params *params, wd_reduce *reduce, wd
     params->shard = s;
     *out = s;
 out:
-    if (status != WD_OK) wd_shard_close(s);
+    if (status != WD_OK) wd__shard_close(s);
     return status;
 }
 
-void wd_shard_close(wd_shard *s)
+void wd__shard_close(wd_shard *s)
 {
     if (!s) return;
     s->params->sharing = NULL;

@@ -16,21 +16,21 @@
 
 /* For `params` that are shared, whose `shard` it becomes. `reduce` (borrowed) has params' pieces,
  * and scatters. All ranks. */
-wd_status wd_shard_open(wd_shard **out, wd_params *params, wd_reduce *reduce, wd_comm *comm,
-                        wd_err *err);
-void wd_shard_close(wd_shard *shard); /* NULL is allowed */
+wd_status wd__shard_open(wd_shard **out, wd_params *params, wd_reduce *reduce, wd_comm *comm,
+                         wd_err *err);
+void wd__shard_close(wd_shard *shard); /* NULL is allowed */
 
 /* ---- called by all ranks together ---- */
 
 /* sum (device, =) = sum of squares of all gradients, of which each rank has its own pieces. */
-void wd_shard_sum_squares(wd_shard *shard, float *sum, wd_queue *queue);
+void wd__shard_sum_squares(wd_shard *shard, float *sum, wd_queue *queue);
 
 /* Sends the rank's own pieces of the weights that passes read to all ranks. */
-void wd_shard_publish(wd_shard *shard, wd_queue *queue);
+void wd__shard_publish(wd_shard *shard, wd_queue *queue);
 
 /* ---- called by each rank by itself ---- */
 
 /* The rank's own pieces of a packed buffer = those of P. */
-void wd_shard_copy_weights(wd_shard *shard, wd_params_buffer to, wd_queue *queue);
+void wd__shard_copy_weights(wd_shard *shard, wd_params_buffer to, wd_queue *queue);
 
 #endif

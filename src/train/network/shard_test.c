@@ -26,12 +26,12 @@ static wd_status open_part(part *p, wd_dtype dtype, wd_comm *comm, wd_device *de
     WD_TRY(wd_params_open_with(&p->params, &params, device, err));
     const wd_reduce_options options = {.comm = comm, .pieces = p->params.pieces, .scatter = true};
     WD_TRY(wd_reduce_open(&p->reduce, &options, device, err));
-    return wd_shard_open(&p->shard, &p->params, p->reduce, comm, err);
+    return wd__shard_open(&p->shard, &p->params, p->reduce, comm, err);
 }
 
 static void close_part(part *p)
 {
-    wd_shard_close(p->shard);
+    wd__shard_close(p->shard);
     wd_reduce_close(p->reduce);
     wd_params_close(&p->params);
 }
@@ -53,9 +53,9 @@ static void shares_are_all_of_it_once(void **state)
         }
         const wd_params *p = &parts[0].params;
         assert_int_equal(shares, p->count);
-        assert_int_equal(wd_params_is_packed(p, WD_PARAMS_P), bf16);
-        assert_true(wd_params_is_packed(p, WD_PARAMS_M) && wd_params_is_packed(p, WD_PARAMS_EMA));
-        assert_false(wd_params_is_packed(p, WD_PARAMS_G));
+        assert_int_equal(wd__params_is_packed(p, WD_PARAMS_P), bf16);
+        assert_true(wd__params_is_packed(p, WD_PARAMS_M) && wd__params_is_packed(p, WD_PARAMS_EMA));
+        assert_false(wd__params_is_packed(p, WD_PARAMS_G));
         assert_int_equal(wd_params_whole(p, WD_PARAMS_M), WD_PARAMS_G);
         assert_null(wd_params_tensor(p, WD_PARAMS_M, 0).data); /* no view of what is packed */
         assert_int_equal(p->islands_count > 0, bf16);

@@ -126,8 +126,8 @@ static void write_usage(FILE *out, const wd_export_options *o, const char *word)
             word); /* "--" would begin a name */
 }
 
-wd_status wd_student_write_card(const char *folder, const wd_params *params,
-                                const wd_export_options *options, wd_err *err)
+wd_status wd__student_write_card(const char *folder, const wd_params *params,
+                                 const wd_export_options *options, wd_err *err)
 {
     char path[WD_PATH_MAX];
     char *text = NULL, *prompt = NULL, *teacher = NULL; /* text: open_memstream's, so free'd */

@@ -5,7 +5,7 @@
 #include "train/output/export_options.h"
 
 /* Writes <folder>/README.md. */
-wd_status wd_student_write_card(const char *folder, const wd_params *params,
-                                const wd_export_options *options, wd_err *err);
+wd_status wd__student_write_card(const char *folder, const wd_params *params,
+                                 const wd_export_options *options, wd_err *err);
 
 #endif

@@ -266,15 +266,15 @@ wd_status wd_checkpoint_write(const char *folder, int64_t step,
     *fresh = 0;
     WD_TRY_OUT(wd_checkpoint_folder_path(path, folder, "", step, err));
     WD_TRY_OUT(wd_folder_make(folder, err));
-    WD_TRY_OUT(wd_checkpoint_folder_tidy(folder, err));
+    WD_TRY_OUT(wd__checkpoint_folder_tidy(folder, err));
     WD_TRY_OUT(wd_checkpoint_folder_path(fresh, folder, WD_CHECKPOINT_UNFINISHED, step, err));
     WD_TRY_OUT(wd_path_join(state, fresh, state_name, err));
     WD_TRY_OUT(wd_folder_make(fresh, err));
     WD_TRY_OUT(write_tensors(state, tensors, &collected, queue, err));
     WD_TRY_OUT(write_state(fresh, step, run, err));
     WD_TRY_OUT(write_sums(fresh, err));
-    WD_TRY_OUT(wd_folder_sync(fresh, err));
-    WD_TRY_OUT(wd_folder_replace(path, fresh, err));
+    WD_TRY_OUT(wd__folder_sync(fresh, err));
+    WD_TRY_OUT(wd__folder_replace(path, fresh, err));
 out:
     collect_from(tensors, collected, queue);
     if (status != WD_OK) {

@@ -31,7 +31,7 @@ static bool is_aside(const char *name)
     return after_prefix(name, WD_FOLDER_ASIDE) != NULL;
 }
 
-int64_t wd_checkpoint_folder_step(const char *name)
+int64_t wd__checkpoint_folder_step(const char *name)
 {
     const char *digits =
         after_prefix(is_aside(name) ? after_prefix(name, WD_FOLDER_ASIDE) : name, step_prefix);
@@ -44,10 +44,10 @@ static int names_leftover(const struct dirent *entry)
 {
     const char *unfinished = after_prefix(entry->d_name, WD_CHECKPOINT_UNFINISHED);
     if (unfinished) return after_prefix(unfinished, step_prefix) != NULL;
-    return is_aside(entry->d_name) && wd_checkpoint_folder_step(entry->d_name) >= 0;
+    return is_aside(entry->d_name) && wd__checkpoint_folder_step(entry->d_name) >= 0;
 }
 
-wd_status wd_checkpoint_folder_tidy(const char *folder, wd_err *err)
+wd_status wd__checkpoint_folder_tidy(const char *folder, wd_err *err)
 {
     wd_folder_list list;
     wd_status status = WD_OK;
@@ -56,7 +56,7 @@ wd_status wd_checkpoint_folder_tidy(const char *folder, wd_err *err)
         char path[WD_PATH_MAX];
         const char *name = list.entry[i]->d_name, *own = after_prefix(name, WD_FOLDER_ASIDE);
         WD_TRY_OUT(wd_path_join(path, folder, own ? own : name, err));
-        WD_TRY_OUT(own ? wd_folder_restore(path, err) : wd_folder_remove(path, err));
+        WD_TRY_OUT(own ? wd__folder_restore(path, err) : wd_folder_remove(path, err));
     }
 out:
     wd_folder_list_close(&list);

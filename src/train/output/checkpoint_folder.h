@@ -17,11 +17,11 @@ wd_status wd_checkpoint_folder_path(char out[WD_PATH_MAX], const char *folder, c
 
 /* The step of the checkpoint that is called `name` ("step-00000020"); -1: no checkpoint has such a
  * name. */
-int64_t wd_checkpoint_folder_step(const char *name);
+int64_t wd__checkpoint_folder_step(const char *name);
 
 /* Clears up what a kill left: removes checkpoints that were being written or removed, and gives a
  * checkpoint that had made room for another one its name back where the other one never came. For
  * the one process that writes. A folder that is not there is fine. */
-wd_status wd_checkpoint_folder_tidy(const char *folder, wd_err *err);
+wd_status wd__checkpoint_folder_tidy(const char *folder, wd_err *err);
 
 #endif

@@ -13,14 +13,14 @@
 
 static int names_checkpoint(const struct dirent *entry)
 {
-    return wd_checkpoint_folder_step(entry->d_name) >= 0;
+    return wd__checkpoint_folder_step(entry->d_name) >= 0;
 }
 
 /* Sorts the newest first; of two of the same step, the one called step-... before .old-step-... */
 static int newest_first(const struct dirent **a, const struct dirent **b)
 {
-    const int64_t left = wd_checkpoint_folder_step((*a)->d_name),
-                  right = wd_checkpoint_folder_step((*b)->d_name);
+    const int64_t left = wd__checkpoint_folder_step((*a)->d_name),
+                  right = wd__checkpoint_folder_step((*b)->d_name);
     if (left != right) return left < right ? 1 : -1;
     return ((*a)->d_name[0] == '.') - ((*b)->d_name[0] == '.');
 }
@@ -32,7 +32,7 @@ static bool is_damaged(wd_status status)
     return status != WD_OK && status != WD_OUT_OF_MEMORY && status != WD_IO;
 }
 
-wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err)
+wd_status wd__checkpoint_list_has_one(bool *out, const char *folder, wd_err *err)
 {
     wd_folder_list list;
     wd_status status = WD_OK;
@@ -58,7 +58,7 @@ wd_status wd_checkpoint_list_count(int *out, const char *folder, int64_t end, wd
     WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
     *out = 0;
     for (int i = 0; i < list.count; i++)
-        *out += wd_checkpoint_folder_step(list.entry[i]->d_name) < end;
+        *out += wd__checkpoint_folder_step(list.entry[i]->d_name) < end;
     wd_folder_list_close(&list);
     return WD_OK;
 }
@@ -143,7 +143,7 @@ static wd_status remove_step(const char *folder, const char *path, int64_t step,
 {
     char doomed[WD_PATH_MAX];
     WD_TRY(wd_checkpoint_folder_path(doomed, folder, WD_CHECKPOINT_UNFINISHED, step, err));
-    WD_TRY(wd_folder_replace(doomed, path, err));
+    WD_TRY(wd__folder_replace(doomed, path, err));
     return wd_folder_remove(doomed, err);
 }
 
@@ -153,11 +153,11 @@ wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t first_verifi
     wd_folder_list list;
     int kept = 0;
     wd_status status = WD_OK;
-    WD_TRY(wd_checkpoint_folder_tidy(folder, err));
+    WD_TRY(wd__checkpoint_folder_tidy(folder, err));
     WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
     for (int i = 0; i < list.count; i++) {
         char path[WD_PATH_MAX];
-        const int64_t step = wd_checkpoint_folder_step(list.entry[i]->d_name);
+        const int64_t step = wd__checkpoint_folder_step(list.entry[i]->d_name);
         bool whole = step >= first_verified_step;
         WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
         if (!whole) WD_TRY_OUT(check_whole(&whole, path, err));

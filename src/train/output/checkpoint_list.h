@@ -7,7 +7,7 @@
 
 /* *out = whether there is a checkpoint in `folder`; no hash is checked. WD_IO: that cannot be told,
  * since one cannot be read. */
-wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err);
+wd_status wd__checkpoint_list_has_one(bool *out, const char *folder, wd_err *err);
 
 /* *out = how many checkpoints of steps before `end` are in `folder`, by their names. */
 wd_status wd_checkpoint_list_count(int *out, const char *folder, int64_t end, wd_err *err);

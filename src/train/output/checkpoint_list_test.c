@@ -128,14 +128,14 @@ static int64_t latest(const char *folder, const char *note)
 static void names_say_their_step(void **state)
 {
     (void)state;
-    assert_int_equal(wd_checkpoint_folder_step("step-00000020"), 20);
-    assert_int_equal(wd_checkpoint_folder_step("step-123456789"), 123456789);
-    assert_int_equal(wd_checkpoint_folder_step(".old-step-00000020"), 20);
+    assert_int_equal(wd__checkpoint_folder_step("step-00000020"), 20);
+    assert_int_equal(wd__checkpoint_folder_step("step-123456789"), 123456789);
+    assert_int_equal(wd__checkpoint_folder_step(".old-step-00000020"), 20);
     static const char *const others[] = {"step-", "step-latest", "step-20.png",
                                          "20",    "step-00 1",   ".tmp-step-00000020",
                                          "",      ".old-"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        assert_int_equal(wd_checkpoint_folder_step(others[i]), -1);
+        assert_int_equal(wd__checkpoint_folder_step(others[i]), -1);
 }
 
 static void pruning_keeps_the_newest(void **state)
@@ -292,19 +292,19 @@ static void folders_change_places(void **state)
         snprintf(b, sizeof b, "%s/b", folder);
         snprintf(aside, sizeof aside, "%s/.old-a", folder);
         put_text(b, "first");
-        wd_test_ok(wd_folder_replace(a, b, &err), &err);
+        wd_test_ok(wd__folder_replace(a, b, &err), &err);
         put_text(b, "second");
-        wd_test_ok(wd_folder_replace(a, b, &err), &err);
+        wd_test_ok(wd__folder_replace(a, b, &err), &err);
         assert_text(a, "second");
         assert_int_equal(entries_of(folder), 1);
-        wd_test_refused(wd_folder_replace(a, b, &err), &err, WD_IO, a);
+        wd_test_refused(wd__folder_replace(a, b, &err), &err, WD_IO, a);
         assert_text(a, "second");
 
         assert_int_equal(rename(a, aside), 0); /* what a kill between two renames leaves */
-        wd_test_ok(wd_folder_restore(a, &err), &err);
+        wd_test_ok(wd__folder_restore(a, &err), &err);
         assert_text(a, "second");
         put_text(aside, "first");
-        wd_test_ok(wd_folder_restore(a, &err), &err);
+        wd_test_ok(wd__folder_restore(a, &err), &err);
         assert_text(a, "second");
         assert_int_equal(entries_of(folder), 1);
     }

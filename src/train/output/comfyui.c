@@ -169,7 +169,7 @@ static wd_status remove_form(const char *folder, wd_student_form form, wd_err *e
     return WD_OK;
 }
 
-wd_status wd_student_remove_forms(const char *folder, wd_err *err)
+wd_status wd__student_remove_forms(const char *folder, wd_err *err)
 {
     for (int form = 0; form < WD_STUDENT_FORMS; form++) WD_TRY(remove_form(folder, form, err));
     return WD_OK;

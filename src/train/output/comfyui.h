@@ -54,6 +54,6 @@ wd_status wd_student_forms_size(uint64_t *bytes, const wd_student_forms *forms,
 
 /* Removes the forms of an earlier student from its folder, before a newer one comes there: else
  * they would lie beside a student that they are not of. What else is in comfyui/ or gguf/ stays. */
-wd_status wd_student_remove_forms(const char *folder, wd_err *err);
+wd_status wd__student_remove_forms(const char *folder, wd_err *err);
 
 #endif

@@ -62,11 +62,11 @@ static void written_and_removed(void **state)
         assert_false(has(".tmp-comfyui") || has(".tmp-gguf"));
     }
     wd_test_ok(wd_file_write(wd_test_in(folder, "gguf/mine.txt"), "mine", 4, &err), &err);
-    wd_test_ok(wd_student_remove_forms(folder, &err), &err);
+    wd_test_ok(wd__student_remove_forms(folder, &err), &err);
     assert_none();
     assert_false(has("comfyui"));
     assert_true(has("gguf/mine.txt"));
-    wd_test_ok(wd_student_remove_forms(folder, &err), &err);
+    wd_test_ok(wd__student_remove_forms(folder, &err), &err);
 }
 
 /* Files of others, to which a link leads, are not the student's. */
@@ -78,7 +78,7 @@ static void links_are_not_followed(void **state)
     wd_test_ok(wd_folder_make(others, &err), &err);
     wd_test_ok(wd_file_write(wd_test_in(others, "student.json"), "theirs", 6, &err), &err);
     assert_int_equal(symlink(others, wd_test_in(folder, "comfyui")), 0);
-    wd_test_ok(wd_student_remove_forms(folder, &err), &err);
+    wd_test_ok(wd__student_remove_forms(folder, &err), &err);
     assert_true(wd_path_exists(wd_test_in(others, "student.json")));
     const wd_student_forms forms = {{true, false}};
     wd_test_refused(wd_student_check_forms(folder, &forms, &err), &err, WD_INVALID_ARGUMENT,
@@ -95,7 +95,7 @@ static void whole_or_not_there(void **state)
     wd_err err;
     wd_request_stop();
     const wd_status status = write_both(&err);
-    wd_stop_forget();
+    wd__stop_forget();
     wd_test_refused(status, &err, WD_INTERRUPTED, "stopped on request");
     assert_none();
     wd_test_ok(wd_folder_remove(wd_test_in(folder, "gguf"), &err), &err);

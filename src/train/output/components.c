@@ -234,7 +234,7 @@ wd_status wd_components_take(const char *to, const wd_pipeline *teacher, wd_expo
         WD_TRY(wd_path_join(folder, to, wd_component_name(taken[i].component), err));
         WD_TRY(wd_folder_make(folder, err));
         WD_TRY(take_component(&j, i, err));
-        WD_TRY(wd_folder_sync(folder, err));
+        WD_TRY(wd__folder_sync(folder, err));
     }
     return WD_OK;
 }

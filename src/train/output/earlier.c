@@ -58,7 +58,7 @@ static bool is_empty_folder(const char *folder, const char *name)
     return dir && entries <= 2;
 }
 
-const char *wd_earlier_part(const char *folder)
+const char *wd__earlier_part(const char *folder)
 {
     for (int i = 0; i < PARTS; i++) {
         const char *name = parts[i].name;
@@ -99,7 +99,7 @@ static int is_unfinished(const struct dirent *entry)
 /* The step of a checkpoint or of a sheet; -1: it is neither. */
 static int64_t step_of(const char *name)
 {
-    int64_t step = wd_checkpoint_folder_step(name);
+    int64_t step = wd__checkpoint_folder_step(name);
     int length = 0;
     if (step >= 0) return step;
     return sscanf(name, "step-%" SCNd64 ".png%n", &step, &length) == 1 && length ? step : -1;
@@ -232,7 +232,7 @@ static bool can_be_moved(const char *path, dev_t device, bool by_itself)
     return info.st_dev == device;
 }
 
-wd_status wd_earlier_check(const char *folder, int64_t first_step, wd_err *err)
+wd_status wd__earlier_check(const char *folder, int64_t first_step, wd_err *err)
 {
     struct stat root;
     bool worth_it;
@@ -284,17 +284,17 @@ static wd_status collect(const char *folder, const char *fresh, int64_t first_st
     WD_TRY(wd_folder_make(fresh, err));
     WD_TRY(move_event_files(fresh, folder, first_step, err));
     for (int i = 0; i < PARTS; i++) WD_TRY(move_part(fresh, folder, i, first_step, err));
-    WD_TRY(wd_folder_sync(fresh, err));
+    WD_TRY(wd__folder_sync(fresh, err));
     WD_TRY(free_name(moved, folder, err));
     if (rename(fresh, moved))
         return wd_fail(err, WD_IO, "%s: cannot be renamed to %s: %s", fresh, moved,
                        strerror(errno));
-    WD_TRY(wd_folder_sync(folder, err));
+    WD_TRY(wd__folder_sync(folder, err));
     say_moved(folder, moved, first_step);
     return WD_OK;
 }
 
-wd_status wd_earlier_move(const char *folder, int64_t first_step, wd_err *err)
+wd_status wd__earlier_move(const char *folder, int64_t first_step, wd_err *err)
 {
     char name[64], fresh[WD_PATH_MAX];
     bool worth_it;
@@ -305,7 +305,7 @@ wd_status wd_earlier_move(const char *folder, int64_t first_step, wd_err *err)
     return collect(folder, fresh, first_step, err);
 }
 
-wd_status wd_earlier_finish(const char *folder, wd_err *err)
+wd_status wd__earlier_finish(const char *folder, wd_err *err)
 {
     wd_folder_list list;
     wd_status status = WD_OK;

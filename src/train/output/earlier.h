@@ -6,7 +6,7 @@
  * a run goes back to one of its checkpoints, what it made after that goes there.
  *
  * They are collected in <folder>/.tmp-earlier-from-<first step> and take their name last, so a move
- * that was interrupted is known, and is ended by wd_earlier_finish. */
+ * that was interrupted is known, and is ended by wd__earlier_finish. */
 #ifndef WD_TRAIN_OUTPUT_EARLIER_H
 #define WD_TRAIN_OUTPUT_EARLIER_H
 
@@ -14,19 +14,19 @@
 
 /* The name of a part of a run that is in `folder` ("transformer"); NULL: there is none. An empty
  * folder is no part. */
-const char *wd_earlier_part(const char *folder);
+const char *wd__earlier_part(const char *folder);
 
-/* Whether wd_earlier_move can move what it would: only within a file system are files moved without
- * being copied. WD_UNSUPPORTED names what lies on another one, or is one. */
-wd_status wd_earlier_check(const char *folder, int64_t first_step, wd_err *err);
+/* Whether wd__earlier_move can move what it would: only within a file system are files moved
+ * without being copied. WD_UNSUPPORTED names what lies on another one, or is one. */
+wd_status wd__earlier_check(const char *folder, int64_t first_step, wd_err *err);
 
 /* Moves what the run in `folder` made at step `first_step` and later; 0: all of it. Where metrics
  * and run.json also tell of what stays, a copy of them goes. Without anything to keep (no
  * checkpoint, metrics, picture or student; from a later step on: no checkpoint) nothing is moved.
- * Says in the log what went where. Call wd_earlier_finish before. */
-wd_status wd_earlier_move(const char *folder, int64_t first_step, wd_err *err);
+ * Says in the log what went where. Call wd__earlier_finish before. */
+wd_status wd__earlier_move(const char *folder, int64_t first_step, wd_err *err);
 
 /* Ends a move that was interrupted, if there is one. */
-wd_status wd_earlier_finish(const char *folder, wd_err *err);
+wd_status wd__earlier_finish(const char *folder, wd_err *err);
 
 #endif

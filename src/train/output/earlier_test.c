@@ -305,7 +305,7 @@ static void other_names_are_not_taken_up(void **state)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         wd_test_ok(wd_folder_make(path_of(path, others[i]), &err), &err);
     assert_int_equal(symlink(elsewhere, path_of(path, ".tmp-earlier-from-0")), 0);
-    wd_test_ok(wd_earlier_finish(path, &err), &err);
+    wd_test_ok(wd__earlier_finish(path, &err), &err);
     assert_true(has(path, "run.json") && has(path, "model_index.json"));
     assert_false(has(path, "earlier-1"));
 }

@@ -208,7 +208,7 @@ static wd_status write_transformer(const char *folder, const wd_params *params,
         WD_TRY_OUT(write_shard(folder, params, &cut, shard, options, staging, queue, err));
     }
     if (cut.count > 1) WD_TRY_OUT(write_index(folder, params, &cut, err));
-    status = wd_folder_sync(folder, err);
+    status = wd__folder_sync(folder, err);
 out:
     wd_free(cut.shard);
     wd_free(staging);
@@ -446,7 +446,7 @@ static wd_status write_all(const char *fresh, const wd_params *params, const wd_
     WD_TRY(wd_path_join(path, fresh, "scheduler", err));
     WD_TRY(write_scheduler(path, teacher, options, err));
     WD_TRY(wd_components_take(fresh, teacher, options->components, err));
-    WD_TRY(wd_student_write_card(fresh, params, options, err));
+    WD_TRY(wd__student_write_card(fresh, params, options, err));
     return write_model_index(fresh, teacher, options, err);
 }
 
@@ -500,11 +500,11 @@ static wd_status put_in_place(const char *output, const char *fresh, wd_err *err
         WD_TRY(wd_path_join(to, output, folders[i], err));
         WD_TRY(keep_others(from, to, err));
     }
-    WD_TRY(wd_student_remove_forms(output, err));
+    WD_TRY(wd__student_remove_forms(output, err));
     for (int i = 0; i < FOLDERS; i++) {
         WD_TRY(wd_path_join(from, fresh, folders[i], err));
         WD_TRY(wd_path_join(to, output, folders[i], err));
-        WD_TRY(wd_folder_replace(to, from, err));
+        WD_TRY(wd__folder_replace(to, from, err));
     }
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         WD_TRY(wd_path_join(from, fresh, files[i], err));

@@ -39,13 +39,13 @@ static wd_status is_a_runs(bool *out, const char *folder, wd_err *err)
     if (!*out) WD_TRY(wd_export_is_student(out, folder, err));
     if (*out) return WD_OK;
     WD_TRY(wd_path_join(checkpoints, folder, "checkpoints", err));
-    return wd_checkpoint_list_has_one(out, checkpoints, err);
+    return wd__checkpoint_list_has_one(out, checkpoints, err);
 }
 
 static wd_status check_owner(const char *folder, wd_err *err)
 {
     bool ours;
-    const char *part = wd_earlier_part(folder);
+    const char *part = wd__earlier_part(folder);
     if (!part) return WD_OK;
     WD_TRY(is_a_runs(&ours, folder, err));
     if (ours) return WD_OK;
@@ -179,7 +179,7 @@ wd_status wd_output_open(wd_output *out, const char *path, const wd_pipeline *te
     WD_TRY(wd_path_join(output.path, "", path, err));
     WD_TRY(check_place(path, teacher, err));
     WD_TRY(take_lock(&output, 0, err));
-    const wd_status status = output.locked ? wd_earlier_finish(path, err) : WD_OK;
+    const wd_status status = output.locked ? wd__earlier_finish(path, err) : WD_OK;
     if (status == WD_OK)
         *out = output;
     else
@@ -202,13 +202,13 @@ static wd_status make_and_lock(wd_output *output, wd_err *err)
 wd_status wd_output_lock(wd_output *output, int64_t first_step, wd_err *err)
 {
     WD_TRY(make_and_lock(output, err));
-    return wd_earlier_check(output->path, first_step, err);
+    return wd__earlier_check(output->path, first_step, err);
 }
 
 wd_status wd_output_begin(wd_output *output, int64_t first_step, wd_err *err)
 {
     WD_TRY(wd_output_follow(output, err));
-    return wd_earlier_move(output->path, first_step, err);
+    return wd__earlier_move(output->path, first_step, err);
 }
 
 wd_status wd_output_follow(wd_output *output, wd_err *err)

@@ -11,7 +11,7 @@
 #include "core/file_space.h"
 #include "io/file/file.h"
 
-wd_status wd_folder_sync(const char *path, wd_err *err)
+wd_status wd__folder_sync(const char *path, wd_err *err)
 {
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* Some file systems cannot sync a folder and say EINVAL: then there is nothing to wait for. */
@@ -32,7 +32,7 @@ static wd_status sync_parent(const char *path, wd_err *err)
         snprintf(parent, sizeof parent, ".");
     else
         snprintf(parent, sizeof parent, "%.*s", length ? length : 1, path);
-    return wd_folder_sync(parent, err);
+    return wd__folder_sync(parent, err);
 }
 
 static wd_status aside_of(char out[WD_PATH_MAX], const char *path, wd_err *err)
@@ -45,7 +45,7 @@ static wd_status aside_of(char out[WD_PATH_MAX], const char *path, wd_err *err)
     return wd_path_beside(out, path, name, err);
 }
 
-wd_status wd_folder_restore(const char *path, wd_err *err)
+wd_status wd__folder_restore(const char *path, wd_err *err)
 {
     char aside[WD_PATH_MAX];
     WD_TRY(aside_of(aside, path, err));
@@ -67,12 +67,12 @@ static int replace_in_two_steps(const char *path, const char *fresh, const char 
     return -1;
 }
 
-wd_status wd_folder_replace(const char *path, const char *fresh, wd_err *err)
+wd_status wd__folder_replace(const char *path, const char *fresh, wd_err *err)
 {
     char aside[WD_PATH_MAX];
     bool exchanged = false;
     WD_TRY(aside_of(aside, path, err));
-    WD_TRY(wd_folder_restore(path, err));
+    WD_TRY(wd__folder_restore(path, err));
     int failed = renameat2(AT_FDCWD, fresh, AT_FDCWD, path, RENAME_EXCHANGE);
     if (!failed)
         exchanged = true;

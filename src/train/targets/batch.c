@@ -34,7 +34,7 @@ static int64_t staged(const wd_batches *b)
     return (b->begun - 1) % b->places * b->options.samples_max;
 }
 
-void wd_batches_begin(wd_batches *b)
+void wd__batches_begin(wd_batches *b)
 {
     b->begun++;
     b->samples = 0;
@@ -57,7 +57,7 @@ static void put_state(wd_batches *b, float *y, const wd_batch_sample *sample)
         wd_queue_copy(b->queue, y, sample->latents, state_bytes(b));
 }
 
-void wd_batches_put(wd_batches *b, const wd_batch_sample *sample)
+void wd__batches_put(wd_batches *b, const wd_batch_sample *sample)
 {
     const wd_batches_options *o = &b->options;
     const int64_t i = b->samples++, n = o->state_count;
@@ -70,7 +70,7 @@ void wd_batches_put(wd_batches *b, const wd_batch_sample *sample)
             o->text_dtype);
 }
 
-wd_batch wd_batches_send(wd_batches *b)
+wd_batch wd__batches_send(wd_batches *b)
 {
     const size_t samples = (size_t)b->samples;
     wd_queue_copy(b->queue, b->timestep, b->host_timestep + staged(b), samples * sizeof(float));
@@ -86,8 +86,8 @@ wd_batch wd_batches_send(wd_batches *b)
                       .text = b->text};
 }
 
-wd_status wd_batches_open(wd_batches **out, const wd_batches_options *o, wd_queue *queue,
-                          wd_err *err)
+wd_status wd__batches_open(wd_batches **out, const wd_batches_options *o, wd_queue *queue,
+                           wd_err *err)
 {
     wd_status status;
     wd_batches *b;
@@ -114,11 +114,11 @@ wd_status wd_batches_open(wd_batches **out, const wd_batches_options *o, wd_queu
         WD_TRY_OUT(wd_event_open(&b->sent[i], device, err));
     *out = b;
 out:
-    if (status != WD_OK) wd_batches_close(b);
+    if (status != WD_OK) wd__batches_close(b);
     return status;
 }
 
-void wd_batches_close(wd_batches *b)
+void wd__batches_close(wd_batches *b)
 {
     if (!b) return;
     wd_device *device = wd_queue_device(b->queue);

@@ -1,8 +1,8 @@
 /* Batches: the samples of a micro-batch, on their way to the student's device.
  *
- * Data flow: wd_batches_begin, then for each sample wd_batches_put, which brings its state and
+ * Data flow: wd__batches_begin, then for each sample wd__batches_put, which brings its state and
  * target into the batch on the device and its timestep, weight and text into host staging;
- * wd_batches_send copies the staging. Places of the staging go round, so the launch may be some
+ * wd__batches_send copies the staging. Places of the staging go round, so the launch may be some
  * batches ahead of the device. */
 #ifndef WD_TRAIN_TARGETS_BATCH_H
 #define WD_TRAIN_TARGETS_BATCH_H
@@ -44,13 +44,13 @@ typedef struct wd_batch_sample {
 typedef struct wd_batches wd_batches;
 
 /* All copies are launched on `queue` (borrowed). */
-wd_status wd_batches_open(wd_batches **out, const wd_batches_options *options, wd_queue *queue,
-                          wd_err *err);
-void wd_batches_close(wd_batches *batches); /* the queue is done; NULL is allowed */
+wd_status wd__batches_open(wd_batches **out, const wd_batches_options *options, wd_queue *queue,
+                           wd_err *err);
+void wd__batches_close(wd_batches *batches); /* the queue is done; NULL is allowed */
 
 /* The next batch; the one before is used up by work that is launched. */
-void wd_batches_begin(wd_batches *batches);
-void wd_batches_put(wd_batches *batches, const wd_batch_sample *sample);
-wd_batch wd_batches_send(wd_batches *batches);
+void wd__batches_begin(wd_batches *batches);
+void wd__batches_put(wd_batches *batches, const wd_batch_sample *sample);
+wd_batch wd__batches_send(wd_batches *batches);
 
 #endif

@@ -36,7 +36,7 @@ static int64_t chords_of_round(const wd_trajectory_options *o, int64_t round)
     return count;
 }
 
-int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round)
+int64_t wd__chord_first(const wd_trajectory_options *options, int64_t round)
 {
     const int64_t length = wd_chord_length(options), ramp = ramp_end(options);
     int64_t total = 0;
@@ -51,7 +51,8 @@ int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round)
 /* The round of chord `number`; *index: which of that round's it is. */
 static int64_t round_of(int64_t *index, const wd_trajectory_options *o, int64_t number)
 {
-    const int64_t length = wd_chord_length(o), ramp = ramp_end(o), before = wd_chord_first(o, ramp);
+    const int64_t length = wd_chord_length(o), ramp = ramp_end(o),
+                  before = wd__chord_first(o, ramp);
     int64_t round = 0, left = number;
     if (number >= before) {
         round = ramp + (number - before) / o->slots * length;
@@ -85,17 +86,17 @@ static wd_chord find(const wd_trajectory_options *o, int64_t number)
 /* The number of target `i` of the block that ends with the chord's, in its slot or its twin's. */
 static int64_t target_of(const wd_trajectory_options *o, const wd_chord *c, int64_t slot, int64_t i)
 {
-    return wd_trajectory_number(o, c->round - c->length + 1 + i, slot);
+    return wd__trajectory_number(o, c->round - c->length + 1 + i, slot);
 }
 
-wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t number)
+wd_target_info wd__chord_begin(const wd_trajectory_options *options, int64_t number)
 {
     const wd_chord c = find(options, number);
-    return wd_trajectory_target(options, target_of(options, &c, c.slot, 0));
+    return wd__trajectory_target(options, target_of(options, &c, c.slot, 0));
 }
 
-wd_chord_point wd_chord_point_of(const wd_trajectory_options *options, const wd_target_info *begin,
-                                 int64_t sample)
+wd_chord_point wd__chord_point_of(const wd_trajectory_options *options, const wd_target_info *begin,
+                                  int64_t sample)
 {
     const int64_t steps = options->student_steps, each = steps / wd_chords(options);
     const wd_random key = {
@@ -105,24 +106,24 @@ wd_chord_point wd_chord_point_of(const wd_trajectory_options *options, const wd_
     const int64_t before = begin->step / wd_chord_length(options) * each;
     const double u = 1 - (double)(before + step) / (double)steps;
     const float sigma = (float)wd_flow_shift(u, options->flow_shift);
-    return (wd_chord_point){sigma - begin->sigma, wd_trajectory_timestep(options, sigma)};
+    return (wd_chord_point){sigma - begin->sigma, wd__trajectory_timestep(options, sigma)};
 }
 
-float wd_chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin)
+float wd__chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin)
 {
     const int64_t round = begin->round + wd_chord_length(options) - 1;
-    const int64_t last = wd_trajectory_number(options, round, begin->slot);
-    const float end = wd_trajectory_target(options, last).sigma_next;
+    const int64_t last = wd__trajectory_number(options, round, begin->slot);
+    const float end = wd__trajectory_target(options, last).sigma_next;
     return (float)wd_chords(options) * (begin->sigma - end);
 }
 
-wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
+wd_chord wd__chord_at(const wd_trajectory_options *options, int64_t number)
 {
     wd_chord c = find(options, number);
     wd_target_info target[WD_CHORD_STEPS_MAX] = {{0}};
     for (int64_t i = 0; i < c.length; i++) {
         c.target[i] = target_of(options, &c, c.slot, i);
-        target[i] = wd_trajectory_target(options, c.target[i]);
+        target[i] = wd__trajectory_target(options, c.target[i]);
     }
     const double begin = (double)target[0].sigma;
     const double end = (double)target[c.length - 1].sigma_next;
@@ -132,7 +133,7 @@ wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
     c.sigma = target[0].sigma;
     c.gain = (float)(options->diversity_gain * (begin * begin + end * end) / 2);
     for (int64_t i = 0; c.gain > 0 && i < c.length; i++)
-        c.twin[i] = target_of(options, &c, wd_trajectory_twin(options, c.slot), i);
+        c.twin[i] = target_of(options, &c, wd__trajectory_twin(options, c.slot), i);
     return c;
 }
 
@@ -142,25 +143,25 @@ static int64_t pairs_end(const wd_trajectory_options *o, const wd_chord *chord)
 {
     const int64_t second = (chord->slot / o->steps | 1) * o->steps;
     const int64_t latest = chord->round < o->steps - 1 ? chord->round : o->steps - 1;
-    return wd_trajectory_number(o, chord->round, second + latest) + 1;
+    return wd__trajectory_number(o, chord->round, second + latest) + 1;
 }
 
-int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_end, int64_t reuse)
+int64_t wd__stream_targets(const wd_trajectory_options *options, int64_t sample_end, int64_t reuse)
 {
     if (sample_end <= 0) return 0;
-    const int64_t last = wd_stream_target_last(sample_end, reuse);
+    const int64_t last = wd__stream_target_last(sample_end, reuse);
     if (!options->student_steps) return last + 1;
     const wd_chord chord = find(options, last);
     if (options->diversity_gain > 0) return pairs_end(options, &chord);
     return target_of(options, &chord, chord.slot, chord.length - 1) + 1;
 }
 
-double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse)
+double wd__stream_targets_each(const wd_trajectory_options *options, int64_t reuse)
 {
     return (double)(options->student_steps ? wd_chord_length(options) : 1) / (double)reuse;
 }
 
-double wd_stream_rollouts_each(const wd_trajectory_options *options, int64_t reuse)
+double wd__stream_rollouts_each(const wd_trajectory_options *options, int64_t reuse)
 {
     if (!(options->on_policy_share > 0)) return 0;
     const double blocks = (double)wd_chords(options);

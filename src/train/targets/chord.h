@@ -62,11 +62,11 @@ static inline int64_t wd_chord_length(const wd_trajectory_options *options)
 
 /* How many chords are known once all targets of the rounds before `round` are made, which is the
  * number of the first chord of `round`. */
-int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round);
+int64_t wd__chord_first(const wd_trajectory_options *options, int64_t round);
 
 /* The target at which the block of chord `number` begins: the state, noise level and prompt that
  * the student gets. */
-wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t number);
+wd_target_info wd__chord_begin(const wd_trajectory_options *options, int64_t number);
 
 /* Where on its chord a sample lies. */
 typedef struct wd_chord_point {
@@ -76,30 +76,30 @@ typedef struct wd_chord_point {
 
 /* Sample number `sample` of the student's stream trains on the chord whose block has that `begin`.
  */
-wd_chord_point wd_chord_point_of(const wd_trajectory_options *options, const wd_target_info *begin,
-                                 int64_t sample);
+wd_chord_point wd__chord_point_of(const wd_trajectory_options *options, const wd_target_info *begin,
+                                  int64_t sample);
 
 /* The weight in the student's loss of the chord whose block has that `begin`: its length in sigma,
  * over the mean of a trajectory's chords, 1 / C. An error of the velocity moves the state by so
  * much at the end of the block. All samples along a chord have that weight: the sizes of their own
  * steps made no better student (docs/recipe.md). */
-float wd_chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin);
+float wd__chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin);
 
 /* All about chord `number`. */
-wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number);
+wd_chord wd__chord_at(const wd_trajectory_options *options, int64_t number);
 
 /* How many targets samples [0, sample_end) of the stream need, each target, or chord where
  * options->student_steps is set, being used `reuse` times. With pairs these are whole groups of 2 K
  * slots of a round, in which all pairs are complete. */
-int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_end, int64_t reuse);
+int64_t wd__stream_targets(const wd_trajectory_options *options, int64_t sample_end, int64_t reuse);
 
 /* Returns the mean number of targets that a sample needs. */
-double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse);
+double wd__stream_targets_each(const wd_trajectory_options *options, int64_t reuse);
 
 /* Returns the mean number of the student's own steps (train/targets/rollouts.h) that a sample
  * needs, over the whole training. The last block of a trajectory needs no rollout, because no block
  * follows it.
  */
-double wd_stream_rollouts_each(const wd_trajectory_options *options, int64_t reuse);
+double wd__stream_rollouts_each(const wd_trajectory_options *options, int64_t reuse);
 
 #endif

@@ -8,8 +8,8 @@
 
 enum { TERMS_MAX = sizeof((wd_combine_args){0}).x / sizeof(float *) };
 
-wd_status wd_chord_pool_open(wd_chord_pool *out, wd_device *device, int64_t capacity,
-                             int64_t state_count, wd_err *err)
+wd_status wd__chord_pool_open(wd_chord_pool *out, wd_device *device, int64_t capacity,
+                              int64_t state_count, wd_err *err)
 {
     const size_t bytes = (size_t)(capacity * state_count) * sizeof(float);
     *out = (wd_chord_pool){.capacity = capacity, .state_count = state_count};
@@ -17,13 +17,13 @@ wd_status wd_chord_pool_open(wd_chord_pool *out, wd_device *device, int64_t capa
     return wd_device_alloc((void **)&out->velocity, device, bytes, "chords", err);
 }
 
-void wd_chord_pool_close(wd_chord_pool *pool, wd_device *device)
+void wd__chord_pool_close(wd_chord_pool *pool, wd_device *device)
 {
     wd_device_free(device, pool->latents);
     wd_device_free(device, pool->velocity);
 }
 
-int64_t wd_chord_pool_place(const wd_chord_pool *pool, int64_t number)
+int64_t wd__chord_pool_place(const wd_chord_pool *pool, int64_t number)
 {
     WD_REQUIRE(number >= 0 && number < pool->count && number >= pool->count - pool->capacity,
                "chord %" PRId64 " is not among the %" PRId64 " before chord %" PRId64, number,
@@ -70,8 +70,8 @@ static void add_up(float *y, const terms *t, int64_t width, wd_queue *queue)
     }
 }
 
-void wd_chord_pool_add(wd_chord_pool *pool, const wd_chord *chord, const wd_chord_block *block,
-                       const wd_chord_block *twin, wd_queue *queue)
+void wd__chord_pool_add(wd_chord_pool *pool, const wd_chord *chord, const wd_chord_block *block,
+                        const wd_chord_block *twin, wd_queue *queue)
 {
     const int64_t n = pool->state_count, at = pool->count++ % pool->capacity * n;
     const float gain = chord->gain;

@@ -18,9 +18,9 @@ typedef struct wd_chord_pool {
 } wd_chord_pool;
 
 /* state_count: elements of one state. WD_OUT_OF_MEMORY: the device's pool has no room. */
-wd_status wd_chord_pool_open(wd_chord_pool *out, wd_device *device, int64_t capacity,
-                             int64_t state_count, wd_err *err);
-void wd_chord_pool_close(wd_chord_pool *pool, wd_device *device); /* all work on it is done */
+wd_status wd__chord_pool_open(wd_chord_pool *out, wd_device *device, int64_t capacity,
+                              int64_t state_count, wd_err *err);
+void wd__chord_pool_close(wd_chord_pool *pool, wd_device *device); /* all work on it is done */
 
 /* What a block has: the state where it begins, and the velocities of its targets, each one
  * [state_count] device. */
@@ -30,10 +30,10 @@ typedef struct wd_chord_block {
 } wd_chord_block;
 
 /* Adds the next chord, of that block, on `queue`. `twin` is read where the chord has a gain. */
-void wd_chord_pool_add(wd_chord_pool *pool, const wd_chord *chord, const wd_chord_block *block,
-                       const wd_chord_block *twin, wd_queue *queue);
+void wd__chord_pool_add(wd_chord_pool *pool, const wd_chord *chord, const wd_chord_block *block,
+                        const wd_chord_block *twin, wd_queue *queue);
 
 /* Where chord `number`, one of the last `capacity`, is in the ring. */
-int64_t wd_chord_pool_place(const wd_chord_pool *pool, int64_t number);
+int64_t wd__chord_pool_place(const wd_chord_pool *pool, int64_t number);
 
 #endif

@@ -16,7 +16,7 @@ static void the_latest_chords_are_there(void **state)
     float *data, values[2][LENGTH + 1][WIDTH], expected[CHORDS][2][WIDTH] = {{{0}}};
     wd_test_ok(wd_device_open_guard(&device, 1, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    wd_test_ok(wd_chord_pool_open(&pool, device, CAPACITY, WIDTH, &err), &err);
+    wd_test_ok(wd__chord_pool_open(&pool, device, CAPACITY, WIDTH, &err), &err);
     wd_test_ok(wd_device_alloc((void **)&data, device, sizeof values, "test", &err), &err);
     for (int i = 0; i < CHORDS; i++) {
         wd_chord_block block[2];
@@ -40,12 +40,12 @@ static void the_latest_chords_are_there(void **state)
             }
         }
         wd_queue_copy_and_wait(queue, data, values, sizeof values);
-        wd_chord_pool_add(&pool, &chord, &block[0], &block[1], queue);
+        wd__chord_pool_add(&pool, &chord, &block[0], &block[1], queue);
         wd_queue_wait(queue);
     }
     assert_int_equal(pool.count, CHORDS);
     for (int i = CHORDS - CAPACITY; i < CHORDS; i++) {
-        const int64_t at = wd_chord_pool_place(&pool, i) * WIDTH;
+        const int64_t at = wd__chord_pool_place(&pool, i) * WIDTH;
         float found[2][WIDTH];
         wd_queue_copy_and_wait(queue, found[0], pool.latents + at, sizeof found[0]);
         wd_queue_copy_and_wait(queue, found[1], pool.velocity + at, sizeof found[1]);
@@ -53,7 +53,7 @@ static void the_latest_chords_are_there(void **state)
         for (int j = 0; j < WIDTH; j++) assert_float_equal(found[1][j], expected[i][1][j], 1e-6);
     }
     wd_device_free(device, data);
-    wd_chord_pool_close(&pool, device);
+    wd__chord_pool_close(&pool, device);
     wd_queue_close(queue);
     assert_int_equal(wd_device_bytes(device), 0);
     wd_device_close(device);

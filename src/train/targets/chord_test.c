@@ -24,13 +24,13 @@ static void check_numbers(wd_trajectory_options o)
     const int64_t length = o.steps / o.student_steps;
     int64_t number = 0, target = 0;
     for (int64_t round = 0; round < 4 * o.steps; round++) {
-        assert_int_equal(wd_chord_first(&o, round), number);
+        assert_int_equal(wd__chord_first(&o, round), number);
         for (int64_t slot = 0; slot < o.slots; slot++) {
             if (slot % o.steps > round) continue;
-            const wd_target_info t = wd_trajectory_target(&o, target);
-            assert_int_equal(wd_trajectory_number(&o, round, slot), target++);
+            const wd_target_info t = wd__trajectory_target(&o, target);
+            assert_int_equal(wd__trajectory_number(&o, round, slot), target++);
             if ((t.step + 1) % length) continue;
-            const wd_chord c = wd_chord_at(&o, number++);
+            const wd_chord c = wd__chord_at(&o, number++);
             assert_int_equal(c.round, round);
             assert_int_equal(c.slot, slot);
             assert_int_equal(c.length, length);
@@ -56,12 +56,12 @@ static void a_chord_leads_where_its_block_leads(void **state)
     (void)state;
     const wd_trajectory_options o = options_of(13, 12, 3);
     for (int64_t number = 0; number < 200; number++) {
-        const wd_chord c = wd_chord_at(&o, number);
-        const wd_target_info begin = wd_trajectory_target(&o, c.target[0]);
-        const wd_target_info end = wd_trajectory_target(&o, c.target[c.length - 1]);
+        const wd_chord c = wd__chord_at(&o, number);
+        const wd_target_info begin = wd__trajectory_target(&o, c.target[0]);
+        const wd_target_info end = wd__trajectory_target(&o, c.target[c.length - 1]);
         double steps = 0, slope = 0, sum = 0;
         for (int64_t i = 0; i < c.length; i++) {
-            const wd_target_info t = wd_trajectory_target(&o, c.target[i]);
+            const wd_target_info t = wd__trajectory_target(&o, c.target[i]);
             const double v = sin((double)(7 * number + i)); /* any velocity */
             assert_int_equal(t.serial, begin.serial);
             assert_int_equal(t.step, begin.step + i);
@@ -82,12 +82,12 @@ static void weights_follow_the_sizes_of_steps(void **state)
     const wd_trajectory_options o = options_of(16, 8, 4);
     const double sizes[] = {0.1, 0.15, 0.25, 0.5}; /* of sigma 1, 0.9, 0.75, 0.5, 0: shift 3 */
     for (int64_t number = 0; number < 200; number++) {
-        const wd_target_info begin = wd_chord_begin(&o, number);
-        assert_float_equal(wd_chord_loss_weight(&o, &begin), 4 * sizes[begin.step / 2], 1e-6);
+        const wd_target_info begin = wd__chord_begin(&o, number);
+        assert_float_equal(wd__chord_loss_weight(&o, &begin), 4 * sizes[begin.step / 2], 1e-6);
     }
     const wd_trajectory_options one = options_of(16, 8, 1);
-    const wd_target_info begin = wd_chord_begin(&one, 3);
-    assert_float_equal(wd_chord_loss_weight(&one, &begin), 1, 0);
+    const wd_target_info begin = wd__chord_begin(&one, 3);
+    assert_float_equal(wd__chord_loss_weight(&one, &begin), 1, 0);
 }
 
 /* Blocks begin at the noise levels at which a student of so many steps samples. */
@@ -97,8 +97,8 @@ static void blocks_begin_on_the_students_grid(void **state)
     const wd_trajectory_options o = options_of(8, 16, 4);
     static const double u[] = {1, 0.75, 0.5, 0.25};
     for (int64_t number = 0; number < 100; number++) {
-        const wd_chord c = wd_chord_at(&o, number);
-        const wd_target_info t = wd_trajectory_target(&o, c.target[0]);
+        const wd_chord c = wd__chord_at(&o, number);
+        const wd_target_info t = wd__trajectory_target(&o, c.target[0]);
         const double at = u[t.step / 4], sigma = 3 * at / (1 + 2 * at);
         assert_float_equal(t.sigma, sigma, 1e-6);
     }
@@ -115,13 +115,14 @@ static void samples_lie_at_the_students_steps(void **state)
     o.chords = CHORDS;
     int64_t count[STEPS] = {0};
     for (int64_t number = 0; number < SAMPLES; number++) {
-        const wd_target_info begin = wd_chord_begin(&o, number);
-        const wd_chord a = wd_chord_at(&o, number), b = wd_chord_at(&few, number);
+        const wd_target_info begin = wd__chord_begin(&o, number);
+        const wd_chord a = wd__chord_at(&o, number), b = wd__chord_at(&few, number);
         assert_memory_equal(a.target, b.target, sizeof a.target);
         assert_memory_equal(a.weight, b.weight, sizeof a.weight);
-        assert_float_equal(wd_chord_loss_weight(&o, &begin), wd_chord_loss_weight(&few, &begin), 0);
-        assert_float_equal(wd_chord_point_of(&few, &begin, number).dt, 0, 0);
-        const wd_chord_point at = wd_chord_point_of(&o, &begin, number);
+        assert_float_equal(wd__chord_loss_weight(&o, &begin), wd__chord_loss_weight(&few, &begin),
+                           0);
+        assert_float_equal(wd__chord_point_of(&few, &begin, number).dt, 0, 0);
+        const wd_chord_point at = wd__chord_point_of(&o, &begin, number);
         int step = -1;
         for (int i = 0; i < EACH; i++) {
             const int64_t before = begin.step / 2 * EACH + i;
@@ -141,19 +142,19 @@ static void samples_lie_at_the_students_steps(void **state)
  * before. Returns how many targets are needed. */
 static int64_t check_pair(const wd_trajectory_options *o, int64_t number)
 {
-    const wd_chord c = wd_chord_at(o, number);
-    const int64_t twin = wd_trajectory_twin(o, c.slot);
-    const int64_t needed = wd_stream_targets(o, number + 1, 1);
-    const wd_target_info begin = wd_chord_begin(o, number);
-    const wd_target_info last = wd_trajectory_target(o, c.target[c.length - 1]);
-    assert_int_equal(wd_trajectory_twin(o, twin), c.slot);
+    const wd_chord c = wd__chord_at(o, number);
+    const int64_t twin = wd__trajectory_twin(o, c.slot);
+    const int64_t needed = wd__stream_targets(o, number + 1, 1);
+    const wd_target_info begin = wd__chord_begin(o, number);
+    const wd_target_info last = wd__trajectory_target(o, c.target[c.length - 1]);
+    assert_int_equal(wd__trajectory_twin(o, twin), c.slot);
     const float squares = begin.sigma * begin.sigma + last.sigma_next * last.sigma_next;
     assert_float_equal(c.gain, (float)o->diversity_gain * squares / 2, 1e-6);
     assert_float_equal(c.sigma, begin.sigma, 0);
     for (int64_t i = 0; i < c.length; i++) {
-        const int64_t other = wd_trajectory_number(o, c.round - c.length + 1 + i, twin);
-        const wd_target_info a = wd_trajectory_target(o, c.target[i]);
-        const wd_target_info b = wd_trajectory_target(o, other);
+        const int64_t other = wd__trajectory_number(o, c.round - c.length + 1 + i, twin);
+        const wd_target_info a = wd__trajectory_target(o, c.target[i]);
+        const wd_target_info b = wd__trajectory_target(o, other);
         assert_int_equal(b.slot, twin);
         assert_int_equal(b.pair, a.pair);
         assert_int_equal(b.prompt, a.prompt);
@@ -179,7 +180,7 @@ static void pairs_have_the_same_prompt(void **state)
             const int64_t needed = check_pair(&o, number);
             assert_true(needed >= most);
             most = needed;
-            seconds += wd_chord_begin(&o, number).second;
+            seconds += wd__chord_begin(&o, number).second;
         }
         assert_true(seconds > 150 && seconds < 250);
     }
@@ -187,15 +188,15 @@ static void pairs_have_the_same_prompt(void **state)
     int64_t seen[37] = {0};
     o.serial_first = 0;
     for (int64_t target = 0; target < 2000; target++) {
-        const wd_target_info t = wd_trajectory_target(&o, target);
+        const wd_target_info t = wd__trajectory_target(&o, target);
         if (t.step == 0 && !t.second && t.pair < 37) seen[t.prompt]++;
     }
     for (int i = 0; i < 37; i++) assert_int_equal(seen[i], 1);
     o.diversity_gain = 0;
-    assert_float_equal(wd_chord_at(&o, 300).gain, 0, 0);
+    assert_float_equal(wd__chord_at(&o, 300).gain, 0, 0);
     for (int64_t target = 0; target < 200; target++)
-        assert_int_equal(wd_trajectory_target(&o, target).pair,
-                         wd_trajectory_target(&o, target).serial);
+        assert_int_equal(wd__trajectory_target(&o, target).pair,
+                         wd__trajectory_target(&o, target).serial);
 }
 
 int main(void)

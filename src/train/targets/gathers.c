@@ -30,24 +30,24 @@ static transfer *number(const wd_gathers *s, int64_t n)
     return &s->ring[n % s->count];
 }
 
-int64_t wd_gathers_posted(const wd_gathers *gathers)
+int64_t wd__gathers_posted(const wd_gathers *gathers)
 {
     return gathers->posted;
 }
 
-int64_t wd_gathers_taken(const wd_gathers *gathers)
+int64_t wd__gathers_taken(const wd_gathers *gathers)
 {
     return gathers->taken;
 }
 
-bool wd_gathers_is_full(const wd_gathers *gathers)
+bool wd__gathers_is_full(const wd_gathers *gathers)
 {
     return gathers->posted - gathers->taken == gathers->count;
 }
 
-wd_gather *wd_gathers_pack(wd_gathers *s, int64_t states)
+wd_gather *wd__gathers_pack(wd_gathers *s, int64_t states)
 {
-    WD_REQUIRE(!wd_gathers_is_full(s) && s->packed == s->posted,
+    WD_REQUIRE(!wd__gathers_is_full(s) && s->packed == s->posted,
                "%" PRId64 " gathers of targets are under way, and there is room for %" PRId64,
                s->packed - s->taken, s->count);
     WD_REQUIRE(states <= s->states_max, "a gather of %" PRId64 " states has room for %" PRId64,
@@ -57,7 +57,7 @@ wd_gather *wd_gathers_pack(wd_gathers *s, int64_t states)
     return &next->gather;
 }
 
-void wd_gathers_wait_on(wd_gathers *gathers, wd_event *event)
+void wd__gathers_wait_on(wd_gathers *gathers, wd_event *event)
 {
     wd_event_wait_on(gathers->carrier, event);
 }
@@ -77,7 +77,7 @@ static void copy(const wd_gathers *s, const transfer *t, int64_t from, int64_t e
     }
 }
 
-void wd_gathers_post(wd_gathers *s, float *ring)
+void wd__gathers_post(wd_gathers *s, float *ring)
 {
     const int rank = s->comm->rank;
     WD_REQUIRE(s->packed == s->posted + 1, "a gather is posted that was not packed");
@@ -90,7 +90,7 @@ void wd_gathers_post(wd_gathers *s, float *ring)
         wd_comm_gather_all(s->comm, WD_LANE_TARGETS, next->staging, next->bounds, next->copied);
 }
 
-const wd_gather *wd_gathers_await(wd_gathers *s)
+const wd_gather *wd__gathers_await(wd_gathers *s)
 {
     WD_REQUIRE(s->taken < s->posted, "a gather is awaited that was not posted");
     const transfer *oldest = number(s, s->taken);
@@ -98,7 +98,7 @@ const wd_gather *wd_gathers_await(wd_gathers *s)
     return &oldest->gather;
 }
 
-void wd_gathers_take(wd_gathers *s, float *ring, wd_queue *queue)
+void wd__gathers_take(wd_gathers *s, float *ring, wd_queue *queue)
 {
     const int rank = s->comm->rank;
     const transfer *oldest = number(s, s->taken++);
@@ -126,8 +126,8 @@ static wd_status open_transfer(transfer *out, const wd_gathers *s, int64_t state
     return wd_event_open(&out->unpacked, device, err);
 }
 
-wd_status wd_gathers_open(wd_gathers **out, wd_comm *comm, wd_queue *home, int64_t count,
-                          int64_t states_max, int64_t state_count, wd_err *err)
+wd_status wd__gathers_open(wd_gathers **out, wd_comm *comm, wd_queue *home, int64_t count,
+                           int64_t states_max, int64_t state_count, wd_err *err)
 {
     wd_status status;
     wd_gathers *s;
@@ -148,15 +148,15 @@ wd_status wd_gathers_open(wd_gathers **out, wd_comm *comm, wd_queue *home, int64
         WD_TRY_OUT(wd_queue_open(&s->carrier, device, err));
     *out = s;
 out:
-    if (status != WD_OK) wd_gathers_close(s);
+    if (status != WD_OK) wd__gathers_close(s);
     return status;
 }
 
-void wd_gathers_close(wd_gathers *s)
+void wd__gathers_close(wd_gathers *s)
 {
     if (!s) return;
     while (s->taken < s->posted) {
-        wd_gathers_await(s);
+        wd__gathers_await(s);
         s->taken++;
     }
     wd_queue_wait(s->home);

@@ -36,8 +36,8 @@ static wd_status open_buffers(wd_rollouts *r, wd_device *device, wd_err *err)
     return wd_alloc((void **)&r->rollout, most, sizeof *r->rollout, what, err);
 }
 
-wd_status wd_rollouts_open(wd_rollouts **out, const wd_rollouts_options *o, wd_queue *home,
-                           wd_err *err)
+wd_status wd__rollouts_open(wd_rollouts **out, const wd_rollouts_options *o, wd_queue *home,
+                            wd_err *err)
 {
     wd_status status;
     wd_rollouts *r;
@@ -59,17 +59,17 @@ wd_status wd_rollouts_open(wd_rollouts **out, const wd_rollouts_options *o, wd_q
         .options = *o, .home = home, .places = wd_device_places(device, WD_BATCHES_UNDER_WAY)};
     WD_TRY_OUT(wd_params_open_with(&r->snapshot, &params, device, err));
     WD_TRY_OUT(wd_pass_open(&r->pass, &r->snapshot, &shape, WD_PASS_FORWARD, home, err));
-    WD_TRY_OUT(wd_batches_open(&r->batches, &o->batches, home, err));
+    WD_TRY_OUT(wd__batches_open(&r->batches, &o->batches, home, err));
     WD_TRY_OUT(open_buffers(r, device, err));
     WD_TRY_OUT(wd_event_open(&r->stepped, device, err));
     WD_TRY_OUT(wd_event_open(&r->taken, device, err));
     *out = r;
 out:
-    if (status != WD_OK) wd_rollouts_close(r);
+    if (status != WD_OK) wd__rollouts_close(r);
     return status;
 }
 
-void wd_rollouts_close(wd_rollouts *r)
+void wd__rollouts_close(wd_rollouts *r)
 {
     if (!r) return;
     wd_device *device = wd_queue_device(r->home);
@@ -79,13 +79,13 @@ void wd_rollouts_close(wd_rollouts *r)
     wd_host_free(device, r->host_dt);
     wd_device_free(device, r->dt);
     wd_device_free(device, r->velocity);
-    wd_batches_close(r->batches);
+    wd__batches_close(r->batches);
     wd_pass_close(r->pass);
     wd_params_close(&r->snapshot);
     wd_free(r);
 }
 
-void wd_rollouts_take_snapshot(wd_rollouts *r, wd_queue *queue)
+void wd__rollouts_take_snapshot(wd_rollouts *r, wd_queue *queue)
 {
     wd_event_wait_on(queue, r->stepped);
     wd_params_copy_computed(&r->snapshot, r->options.student, r->options.buffer, queue);
@@ -93,22 +93,22 @@ void wd_rollouts_take_snapshot(wd_rollouts *r, wd_queue *queue)
     wd_event_wait_on(r->home, r->taken);
 }
 
-wd_params *wd_rollouts_snapshot(wd_rollouts *rollouts)
+wd_params *wd__rollouts_snapshot(wd_rollouts *rollouts)
 {
     return &rollouts->snapshot;
 }
 
-void wd_rollouts_put(wd_rollouts *r, const wd_rollout *rollout)
+void wd__rollouts_put(wd_rollouts *r, const wd_rollout *rollout)
 {
     const wd_batch_sample sample = {
         .latents = rollout->begin, .timestep = rollout->timestep, .prompt = rollout->prompt};
     if (!r->count) {
-        wd_batches_begin(r->batches);
+        wd__batches_begin(r->batches);
         r->begun++;
     }
-    wd_batches_put(r->batches, &sample);
+    wd__batches_put(r->batches, &sample);
     r->rollout[r->count++] = *rollout;
-    if (r->count == r->options.batches.samples_max) wd_rollouts_finish(r);
+    if (r->count == r->options.batches.samples_max) wd__rollouts_finish(r);
 }
 
 /* Copies the sigma steps of the batch that has begun; its staging is free when that of wd_batches
@@ -127,16 +127,16 @@ static void fill_up(wd_rollouts *r)
     const wd_batch_sample sample = {
         .latents = last->begin, .timestep = last->timestep, .prompt = last->prompt};
     const int64_t most = r->options.batches.samples_max, step = wd_dit_samples_step(most);
-    for (int64_t i = r->count; (most - i) % step; i++) wd_batches_put(r->batches, &sample);
+    for (int64_t i = r->count; (most - i) % step; i++) wd__batches_put(r->batches, &sample);
 }
 
-void wd_rollouts_finish(wd_rollouts *r)
+void wd__rollouts_finish(wd_rollouts *r)
 {
     const int64_t n = r->options.batches.state_count;
     if (!r->count) return;
     fill_up(r);
     send_dt(r);
-    const wd_batch batch = wd_batches_send(r->batches);
+    const wd_batch batch = wd__batches_send(r->batches);
     const wd_pass_inputs inputs = {batch.latents, batch.timestep, batch.text};
     wd_pass_velocity_of(r->velocity, r->pass, &inputs, batch.samples);
     for (int64_t i = 0; i < r->count; i++) {
@@ -151,7 +151,7 @@ void wd_rollouts_finish(wd_rollouts *r)
     r->count = 0;
 }
 
-double wd_rollouts_flops(const wd_rollouts *rollouts)
+double wd__rollouts_flops(const wd_rollouts *rollouts)
 {
     return wd_pass_planned(rollouts->pass)->flops / (double)rollouts->options.batches.samples_max;
 }

@@ -43,22 +43,22 @@ typedef struct wd_rollout {
 typedef struct wd_rollouts wd_rollouts;
 
 /* States are stepped on `home` (borrowed). Takes no snapshot. */
-wd_status wd_rollouts_open(wd_rollouts **out, const wd_rollouts_options *options, wd_queue *home,
-                           wd_err *err);
-void wd_rollouts_close(wd_rollouts *rollouts); /* the queue is done; NULL is allowed */
+wd_status wd__rollouts_open(wd_rollouts **out, const wd_rollouts_options *options, wd_queue *home,
+                            wd_err *err);
+void wd__rollouts_close(wd_rollouts *rollouts); /* the queue is done; NULL is allowed */
 
 /* Copies the student's weights as they are after the work on `queue` so far. Later rollouts use
  * them. All ranks; gradients are overwritten where ranks share the student. */
-void wd_rollouts_take_snapshot(wd_rollouts *rollouts, wd_queue *queue);
+void wd__rollouts_take_snapshot(wd_rollouts *rollouts, wd_queue *queue);
 
 /* The snapshot's parameters, for checkpoints. */
-wd_params *wd_rollouts_snapshot(wd_rollouts *rollouts);
+wd_params *wd__rollouts_snapshot(wd_rollouts *rollouts);
 
-/* Adds a state. Where it goes is there, for `home`, after wd_rollouts_finish. */
-void wd_rollouts_put(wd_rollouts *rollouts, const wd_rollout *rollout);
-void wd_rollouts_finish(wd_rollouts *rollouts);
+/* Adds a state. Where it goes is there, for `home`, after wd__rollouts_finish. */
+void wd__rollouts_put(wd_rollouts *rollouts, const wd_rollout *rollout);
+void wd__rollouts_finish(wd_rollouts *rollouts);
 
 /* FLOPs of one state. */
-double wd_rollouts_flops(const wd_rollouts *rollouts);
+double wd__rollouts_flops(const wd_rollouts *rollouts);
 
 #endif

@@ -37,10 +37,10 @@ static void the_share_is_of_trajectories(void **state)
         int64_t count = 0, differing = 0;
         for (int64_t serial = 0; serial < TRAJECTORIES; serial++) {
             o.seed = 9;
-            const bool is = wd_trajectory_is_on_policy(&o, serial);
+            const bool is = wd__trajectory_is_on_policy(&o, serial);
             count += is;
             o.seed = 10;
-            differing += is != wd_trajectory_is_on_policy(&o, serial);
+            differing += is != wd__trajectory_is_on_policy(&o, serial);
         }
         /* 5 standard deviations of a quarter of 4,000 are 137 */
         assert_true(fabs((double)count - shares[i] * TRAJECTORIES) <= (i == 1 ? 137 : 0));
@@ -65,11 +65,11 @@ static void see_chords(seen *out, wd_stepper *m)
         wd_source_fill(m->source, &batch, i, 1);
         wd_queue_copy_and_wait(m->queue, out[i].latents, batch.latents, sizeof out[i].latents);
         wd_queue_copy_and_wait(m->queue, out[i].chord, batch.target, sizeof out[i].chord);
-        out[i].begin = wd_chord_begin(&m->options.trajectory, i);
+        out[i].begin = wd__chord_begin(&m->options.trajectory, i);
         wd_queue_copy_and_wait(m->queue, &out[i].timestep, batch.timestep, sizeof(float));
         float weight;
         wd_queue_copy_and_wait(m->queue, &weight, batch.weight, sizeof weight);
-        assert_float_equal(weight, wd_chord_loss_weight(&m->options.trajectory, &out[i].begin), 0);
+        assert_float_equal(weight, wd__chord_loss_weight(&m->options.trajectory, &out[i].begin), 0);
     }
 }
 
@@ -116,7 +116,7 @@ static void blocks_begin_where_the_student_leads(void **state)
     for (int i = 0; i < CHORDS; i++)
         for (int k = i + 1; k < CHORDS; k++) {
             float velocity[COUNT];
-            const bool is = wd_trajectory_is_on_policy(&o.trajectory, chords[i].begin.pair);
+            const bool is = wd__trajectory_is_on_policy(&o.trajectory, chords[i].begin.pair);
             if (chords[k].begin.serial != chords[i].begin.serial) continue;
             student_velocity(velocity, r.stepper, &chords[i]);
             assert_int_equal(leads_to(&chords[i], velocity, &chords[k]), is);
@@ -150,7 +150,7 @@ static void states_lie_along_chords(void **state)
     see_run(inside, &o);
     int moved = 0;
     for (int i = 0; i < CHORDS; i++) {
-        const wd_chord_point at = wd_chord_point_of(&o.trajectory, &begins[i].begin, i);
+        const wd_chord_point at = wd__chord_point_of(&o.trajectory, &begins[i].begin, i);
         assert_memory_equal(inside[i].chord, begins[i].chord, sizeof inside[i].chord);
         assert_float_equal(inside[i].timestep, at.timestep, 0);
         assert_int_equal(at.timestep < begins[i].timestep, at.dt < 0);
@@ -223,7 +223,7 @@ typedef struct trained {
 
 static trained keep(wd_stepper *m)
 {
-    const wd_params *p = wd_stepper_params(m);
+    const wd_params *p = wd__stepper_params(m);
     const size_t bytes = (size_t)p->count * sizeof(float);
     void *kept;
     HARNESS_OK(wd_alloc(&kept, 2, bytes, "weights", err));
@@ -236,7 +236,7 @@ static void save(wd_stepper *m, int64_t step)
 {
     wd_checkpoint_tensors tensors;
     json_t *state;
-    HARNESS_OK(wd_stepper_save(m, &state, &tensors, err));
+    HARNESS_OK(wd__stepper_save(m, &state, &tensors, err));
     HARNESS_OK(wd_checkpoint_write(wd_test_folder(), step, &tensors, state, m->queue, err));
     json_decref(state);
 }
@@ -245,7 +245,7 @@ static void load(wd_stepper *m)
 {
     wd_checkpoint checkpoint;
     HARNESS_OK(wd_checkpoint_open_latest(&checkpoint, wd_test_folder(), err));
-    HARNESS_OK(wd_stepper_load(m, &checkpoint, err));
+    HARNESS_OK(wd__stepper_load(m, &checkpoint, err));
     wd_checkpoint_close(&checkpoint);
 }
 
@@ -352,38 +352,38 @@ static void other_options_are_refused(void **state)
     const wd_checkpoint_tensor *tensors;
     open_alone(&r, &o, &all);
     wd_test_ok(wd_source_save(r.stepper->source, &saved, &tensors, &count, &err), &err);
-    wd_test_ok(wd_stepper_check_stream(&o, saved, &err), &err);
+    wd_test_ok(wd__stepper_check_stream(&o, saved, &err), &err);
     wd_stepper_options other = o;
     other.trajectory.on_policy_share = 0.25;
-    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd__stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "begun with on_policy_share 0.5 and is to be resumed with 0.25");
     other = o;
     other.trajectory.on_policy_every++;
-    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd__stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "on_policy_every 3 and is to be resumed with 4");
     other = o;
     other.trajectory.on_policy_end = 0.25;
-    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd__stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "on_policy_end 1 and is to be resumed with 0.25");
-    wd_test_refused(wd_stepper_check_stream(&none, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd__stepper_check_stream(&none, saved, &err), &err, WD_MISMATCH,
                     "on_policy_share 0.5 and is to be resumed with 0");
     other = o;
     other.trajectory.diversity_gain = 0.3;
-    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd__stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "diversity_gain 0 and is to be resumed with 0.3");
     other = o;
     other.trajectory.chords = 1;
-    wd_test_refused(wd_stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd__stepper_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "chords 2 and is to be resumed with 1");
     /* of a version that knew no end, no gain and no other number of chords, then no share */
     old = json_deep_copy(saved);
     json_object_del(old, "on_policy_end");
     json_object_del(old, "chords");
     json_object_del(old, "diversity_gain");
-    wd_test_ok(wd_stepper_check_stream(&o, old, &err), &err);
+    wd_test_ok(wd__stepper_check_stream(&o, old, &err), &err);
     json_object_del(old, "on_policy_share");
-    wd_test_ok(wd_stepper_check_stream(&none, old, &err), &err);
-    wd_test_refused(wd_stepper_check_stream(&o, old, &err), &err, WD_MISMATCH,
+    wd_test_ok(wd__stepper_check_stream(&none, old, &err), &err);
+    wd_test_refused(wd__stepper_check_stream(&o, old, &err), &err, WD_MISMATCH,
                     "on_policy_share 0 and is to be resumed with 0.5");
     json_decref(old);
     json_decref(saved);

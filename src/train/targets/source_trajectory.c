@@ -35,8 +35,8 @@ static wd_status open_chords(wd_trajectory_source *s, wd_err *err)
     /* chords that are drawn again, those of two steps, and those that a checkpoint adds to complete
      * the round */
     const int64_t capacity = o->replay + 2 * chords_of_step(o) + o->trajectory.slots + 1;
-    return wd_chord_pool_open(&s->chords, wd_queue_device(s->queue), capacity,
-                              o->batches.state_count, err);
+    return wd__chord_pool_open(&s->chords, wd_queue_device(s->queue), capacity,
+                               o->batches.state_count, err);
 }
 
 /* The block of these targets, which `queue` waits for. */
@@ -49,13 +49,14 @@ static wd_chord_block block_of(wd_trajectory_source *s, const int64_t *target, i
                "targets %" PRId64 " to %" PRId64 " are not among the %" PRId64
                " before target %" PRId64,
                first, last, ring->capacity, made);
-    wd_targets_await(&s->ring, last + 1, s->queue);
+    wd__targets_await(&s->ring, last + 1, s->queue);
     for (int64_t i = 0; i < length; i++) {
-        const int64_t ring_index = wd_targets_ring_index(ring, target[i]);
-        if (s->exchange.gathers) wd_trajectory_source_take_until(s, s->exchange.gather[ring_index]);
+        const int64_t ring_index = wd__targets_ring_index(ring, target[i]);
+        if (s->exchange.gathers)
+            wd__trajectory_source_take_until(s, s->exchange.gather[ring_index]);
         block.velocity[i] = ring->velocity + ring_index * ring->state_count;
     }
-    block.latents = ring->latents + wd_targets_ring_index(ring, first) * ring->state_count;
+    block.latents = ring->latents + wd__targets_ring_index(ring, first) * ring->state_count;
     return block;
 }
 
@@ -64,11 +65,11 @@ static wd_chord_block block_of(wd_trajectory_source *s, const int64_t *target, i
 static void add_chords(wd_trajectory_source *s, int64_t end)
 {
     while (s->chords.count < end) {
-        const wd_chord c = wd_chord_at(&s->options.trajectory, s->chords.count);
+        const wd_chord c = wd__chord_at(&s->options.trajectory, s->chords.count);
         const wd_chord_block block = block_of(s, c.target, c.length);
         const wd_chord_block twin =
             c.gain > 0 ? block_of(s, c.twin, c.length) : (wd_chord_block){0};
-        wd_chord_pool_add(&s->chords, &c, &block, &twin, s->queue);
+        wd__chord_pool_add(&s->chords, &c, &block, &twin, s->queue);
     }
 }
 
@@ -84,15 +85,15 @@ static wd_event **filled_event(wd_trajectory_source *s, int64_t sample)
 static wd_status trajectory_prepare(wd_source *self, int64_t end, wd_err *err)
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
-    const int64_t needed = wd_stream_targets(&s->options.trajectory, end, s->options.reuse);
+    const int64_t needed = wd__stream_targets(&s->options.trajectory, end, s->options.reuse);
     if (end <= s->end) return WD_OK;
     s->end = end;
     /* the ring has room for what the step before this one may still read, not for earlier ones */
     wd_event_wait_on(s->home, *filled_event(s, end - 1));
     if (!self->targets && !wd_device_is_dry(wd_queue_device(s->home)))
         s->progress = wd_progress_begin("making the first targets", "target", 0,
-                                        wd_trajectory_source_targets_after(s, needed));
-    while (self->targets < needed) WD_TRY(wd_trajectory_source_make_window(s, err));
+                                        wd__trajectory_source_targets_after(s, needed));
+    while (self->targets < needed) WD_TRY(wd__trajectory_source_make_window(s, err));
     s->progress = (wd_progress_task){0};
     return WD_OK;
 }
@@ -101,13 +102,13 @@ static wd_status trajectory_prepare(wd_source *self, int64_t end, wd_err *err)
 static wd_batch_sample velocity_sample(wd_trajectory_source *s, int64_t number)
 {
     const wd_targets *ring = &s->ring;
-    const int64_t made = s->base.targets, ring_index = wd_targets_ring_index(ring, number);
-    const wd_target_info t = wd_trajectory_target(&s->options.trajectory, number);
+    const int64_t made = s->base.targets, ring_index = wd__targets_ring_index(ring, number);
+    const wd_target_info t = wd__trajectory_target(&s->options.trajectory, number);
     WD_REQUIRE(number >= 0 && number < made && number >= made - ring->capacity,
                "target %" PRId64 " is not among the %" PRId64 " before target %" PRId64, number,
                ring->capacity, made);
-    wd_targets_await(&s->ring, number + 1, s->queue);
-    if (s->exchange.gathers) wd_trajectory_source_take_until(s, s->exchange.gather[ring_index]);
+    wd__targets_await(&s->ring, number + 1, s->queue);
+    if (s->exchange.gathers) wd__trajectory_source_take_until(s, s->exchange.gather[ring_index]);
     return (wd_batch_sample){.latents = ring->latents + ring_index * ring->state_count,
                              .target = ring->velocity + ring_index * ring->state_count,
                              .timestep = t.timestep,
@@ -119,14 +120,14 @@ static wd_batch_sample velocity_sample(wd_trajectory_source *s, int64_t number)
 static wd_batch_sample chord_sample(const wd_trajectory_source *s, int64_t sample, int64_t number)
 {
     const wd_source_options *o = &s->options;
-    const wd_target_info t = wd_chord_begin(&o->trajectory, number);
-    const wd_chord_point point = wd_chord_point_of(&o->trajectory, &t, sample);
-    const int64_t at = wd_chord_pool_place(&s->chords, number) * s->chords.state_count;
+    const wd_target_info t = wd__chord_begin(&o->trajectory, number);
+    const wd_chord_point point = wd__chord_point_of(&o->trajectory, &t, sample);
+    const int64_t at = wd__chord_pool_place(&s->chords, number) * s->chords.state_count;
     return (wd_batch_sample){.latents = s->chords.latents + at,
                              .target = s->chords.velocity + at,
                              .dt = point.dt,
                              .timestep = point.timestep,
-                             .weight = wd_chord_loss_weight(&o->trajectory, &t),
+                             .weight = wd__chord_loss_weight(&o->trajectory, &t),
                              .prompt = t.prompt};
 }
 
@@ -137,7 +138,7 @@ static void add_chords_of_round(wd_trajectory_source *s, int64_t first, int64_t 
     const wd_source_options *o = &s->options;
     const int64_t all = samples * (o->comm ? o->comm->ranks : 1);
     const int64_t end = (first / all + 1) * all;
-    add_chords(s, wd_stream_target_last(end, o->reuse) + 1);
+    add_chords(s, wd__stream_target_last(end, o->reuse) + 1);
 }
 
 static void trajectory_fill(wd_source *self, wd_batch *out, int64_t first, int64_t samples)
@@ -145,15 +146,15 @@ static void trajectory_fill(wd_source *self, wd_batch *out, int64_t first, int64
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_source_options *o = &s->options;
     const bool chords = o->trajectory.student_steps > 0;
-    wd_batches_begin(s->batches);
+    wd__batches_begin(s->batches);
     if (chords) add_chords_of_round(s, first, samples);
     for (int64_t i = first; i < first + samples; i++) {
-        const int64_t number = wd_stream_target(&o->trajectory, i, o->reuse, o->replay);
+        const int64_t number = wd__stream_target(&o->trajectory, i, o->reuse, o->replay);
         const wd_batch_sample sample =
             chords ? chord_sample(s, i, number) : velocity_sample(s, number);
-        wd_batches_put(s->batches, &sample);
+        wd__batches_put(s->batches, &sample);
     }
-    *out = wd_batches_send(s->batches);
+    *out = wd__batches_send(s->batches);
     wd_event_record(*filled_event(s, first), s->queue);
 }
 
@@ -209,7 +210,7 @@ static wd_status trajectory_save(wd_source *self, json_t **json,
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_trajectory_options *t = &s->options.trajectory;
-    WD_TRY(wd_trajectory_source_make_round(s, err));
+    WD_TRY(wd__trajectory_source_make_round(s, err));
     json_t *object = json_pack(
         "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "objective", objective,
         "round", (json_int_t)s->round, "seed", (json_int_t)t->seed, "trajectories",
@@ -220,10 +221,10 @@ static wd_status trajectory_save(wd_source *self, json_t **json,
         "flow_shift", t->flow_shift, "diversity_gain", t->diversity_gain);
     if (!object) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
     wd_gathers *gathers = s->exchange.gathers;
-    if (gathers) wd_trajectory_source_take_until(s, wd_gathers_posted(gathers));
-    wd_trajectory_states_finish(&s->states);
-    wd_targets_await(&s->ring, self->targets, s->queue);
-    if (t->student_steps) add_chords(s, wd_chord_first(t, s->round));
+    if (gathers) wd__trajectory_source_take_until(s, wd__gathers_posted(gathers));
+    wd__trajectory_states_finish(&s->states);
+    wd__targets_await(&s->ring, self->targets, s->queue);
+    if (t->student_steps) add_chords(s, wd__chord_first(t, s->round));
     wd_status status = save_sigmas(object, t, err);
     if (status == WD_OK) status = save_on_policy(object, t, self->snapshot != NULL, err);
     if (status != WD_OK) {
@@ -323,8 +324,9 @@ static wd_status check_targets(const wd_trajectory_source *s, int64_t steps, wd_
 {
     const wd_source_options *o = &s->options;
     const int64_t made = s->base.targets;
-    const int64_t least = wd_stream_targets(&o->trajectory, steps * o->step_samples, o->reuse);
-    const int64_t most = wd_stream_targets(&o->trajectory, (steps + 1) * o->step_samples, o->reuse);
+    const int64_t least = wd__stream_targets(&o->trajectory, steps * o->step_samples, o->reuse);
+    const int64_t most =
+        wd__stream_targets(&o->trajectory, (steps + 1) * o->step_samples, o->reuse);
     if (made >= least && made <= most + o->trajectory.slots) return WD_OK;
     return wd_fail(err, WD_BAD_FORMAT,
                    "its round has %" PRId64 " targets before it, and the %" PRId64
@@ -341,12 +343,12 @@ static wd_status trajectory_restore(wd_source *self, const json_t *json, int64_t
     WD_TRY(wd_json_int(&s->round, r, "round", 0, rounds_max, WD_JSON_REQUIRED, err));
     self->targets = s->ring.awaited = wd_trajectory_first_target(&s->options.trajectory, s->round);
     if (s->options.trajectory.student_steps)
-        s->chords.count = wd_chord_first(&s->options.trajectory, s->round);
+        s->chords.count = wd__chord_first(&s->options.trajectory, s->round);
     const json_t *snapshot = json_object_get(json, "snapshot");
     if (s->rollouts && !json_is_boolean(snapshot))
         return wd_fail(err, WD_BAD_FORMAT, "the checkpoint does not say whether it has a snapshot");
     const bool has = s->rollouts && json_is_true(snapshot);
-    self->snapshot = has ? wd_rollouts_snapshot(s->rollouts) : NULL;
+    self->snapshot = has ? wd__rollouts_snapshot(s->rollouts) : NULL;
     return check_targets(s, steps, err);
 }
 
@@ -384,17 +386,17 @@ static wd_status trajectory_check_finite(const wd_source *self, const wd_optimiz
 static void trajectory_close(wd_source *self)
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
-    wd_gathers_close(s->exchange.gathers);
-    wd_targets_await(&s->ring, s->base.targets, s->queue); /* sweeps still write them */
+    wd__gathers_close(s->exchange.gathers);
+    wd__targets_await(&s->ring, s->base.targets, s->queue); /* sweeps still write them */
     wd_queue_wait(s->home);
     wd_queue_wait(s->queue);
-    wd_trajectory_source_close_exchange(s);
-    wd_trajectory_source_close_window(s);
-    wd_batches_close(s->batches);
-    wd_rollouts_close(s->rollouts);
-    wd_trajectory_states_close(&s->states);
-    wd_targets_close(&s->ring);
-    wd_chord_pool_close(&s->chords, wd_queue_device(s->queue));
+    wd__trajectory_source_close_exchange(s);
+    wd__trajectory_source_close_window(s);
+    wd__batches_close(s->batches);
+    wd__rollouts_close(s->rollouts);
+    wd__trajectory_states_close(&s->states);
+    wd__targets_close(&s->ring);
+    wd__chord_pool_close(&s->chords, wd_queue_device(s->queue));
     for (int i = 0; i < 2; i++) wd_event_close(s->filled[i]);
     wd_free(s);
 }
@@ -424,13 +426,13 @@ static wd_status trajectory_open(wd_source **out, const wd_source_options *optio
                                 .sweep = sweep,
                                 .home = home,
                                 .queue = queue};
-    WD_TRY_OUT(wd_targets_open(&s->ring, &options->trajectory, needed, n, device, err));
-    WD_TRY_OUT(wd_trajectory_states_open(&s->states, slots, &s->ring, home, err));
-    WD_TRY_OUT(wd_batches_open(&s->batches, &options->batches, queue, err));
-    WD_TRY_OUT(wd_trajectory_source_open_window(s, err));
-    WD_TRY_OUT(wd_trajectory_source_open_exchange(s, err));
+    WD_TRY_OUT(wd__targets_open(&s->ring, &options->trajectory, needed, n, device, err));
+    WD_TRY_OUT(wd__trajectory_states_open(&s->states, slots, &s->ring, home, err));
+    WD_TRY_OUT(wd__batches_open(&s->batches, &options->batches, queue, err));
+    WD_TRY_OUT(wd__trajectory_source_open_window(s, err));
+    WD_TRY_OUT(wd__trajectory_source_open_exchange(s, err));
     if (chords) WD_TRY_OUT(open_chords(s, err));
-    WD_TRY_OUT(wd_trajectory_source_open_rollouts(s, err));
+    WD_TRY_OUT(wd__trajectory_source_open_rollouts(s, err));
     for (int i = 0; i < 2; i++) WD_TRY_OUT(wd_event_open(&s->filled[i], device, err));
     s->saved[0] = saved_rows("trajectories.latents", s->states.latents, slots, n);
     s->saved[1] = saved_rows("targets.latents", s->ring.latents, s->ring.capacity, n);
@@ -447,12 +449,12 @@ out:
 
 static int64_t trajectory_targets(const wd_source_options *o, int64_t samples)
 {
-    return wd_stream_targets(&o->trajectory, samples, o->reuse);
+    return wd__stream_targets(&o->trajectory, samples, o->reuse);
 }
 
 static double trajectory_step_targets(const wd_source_options *o)
 {
-    return (double)o->step_samples * wd_stream_targets_each(&o->trajectory, o->reuse);
+    return (double)o->step_samples * wd__stream_targets_each(&o->trajectory, o->reuse);
 }
 
 /* Sigma steps of targets, the noise of trajectories that begin, and of rollouts text, timesteps,
@@ -464,7 +466,7 @@ static double trajectory_step_bytes(const wd_source_options *o)
     const double targets = trajectory_step_targets(o);
     const double begun = targets / (double)o->trajectory.steps;
     const double rolled_out =
-        (double)o->step_samples * wd_stream_rollouts_each(&o->trajectory, o->reuse);
+        (double)o->step_samples * wd__stream_rollouts_each(&o->trajectory, o->reuse);
     return rolled_out * text +
            (targets + 3 * rolled_out + begun * (double)b->state_count) * sizeof(float);
 }
@@ -482,7 +484,7 @@ const wd_source_vtable wd_source_trajectory = {
     .sweeps_apart = trajectory_sweeps_apart,
     .open = trajectory_open,
     .prepare = trajectory_prepare,
-    .begin_step = wd_trajectory_source_begin_step,
+    .begin_step = wd__trajectory_source_begin_step,
     .fill = trajectory_fill,
     .save = trajectory_save,
     .saved = trajectory_saved,

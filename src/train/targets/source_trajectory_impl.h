@@ -71,32 +71,32 @@ typedef struct wd_trajectory_source {
 
 /* ---- source_trajectory_windows.c ---- */
 
-wd_status wd_trajectory_source_open_window(wd_trajectory_source *s, wd_err *err);
-void wd_trajectory_source_close_window(wd_trajectory_source *s);
+wd_status wd__trajectory_source_open_window(wd_trajectory_source *s, wd_err *err);
+void wd__trajectory_source_close_window(wd_trajectory_source *s);
 
 /* Opens nothing where no trajectory is on-policy. */
-wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err);
+wd_status wd__trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err);
 
 /* Opens nothing where there is one rank. */
-wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err);
-void wd_trajectory_source_close_exchange(wd_trajectory_source *s);
+wd_status wd__trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err);
+void wd__trajectory_source_close_exchange(wd_trajectory_source *s);
 
 /* Makes the next window. A round is all slots that have begun; no window has targets of two. */
-wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err);
+wd_status wd__trajectory_source_make_window(wd_trajectory_source *s, wd_err *err);
 
 /* The number of targets that there are once the windows up to target `needed` have been made. */
-int64_t wd_trajectory_source_targets_after(const wd_trajectory_source *s, int64_t needed);
+int64_t wd__trajectory_source_targets_after(const wd_trajectory_source *s, int64_t needed);
 
 /* Makes what is left of a round that has begun. */
-wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err);
+wd_status wd__trajectory_source_make_round(wd_trajectory_source *s, wd_err *err);
 
 /* Takes what has been gathered, up to that gather. */
-void wd_trajectory_source_take_until(wd_trajectory_source *s, int64_t gather);
+void wd__trajectory_source_take_until(wd_trajectory_source *s, int64_t gather);
 
 /* A wd_source_vtable's begin_step: takes a snapshot if it is time, or gives it up behind
  * on_policy_end. The round that has begun is made whole before, so that each round's states are of
  * one snapshot, or of none. */
-wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
-                                          wd_err *err);
+wd_status wd__trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
+                                           wd_err *err);
 
 #endif

@@ -10,15 +10,15 @@
 
 /* ---- on-policy trajectories ---- */
 
-wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err)
+wd_status wd__trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err)
 {
     const wd_source_options *o = &s->options;
     if (!(o->trajectory.on_policy_share > 0)) return WD_OK;
-    WD_TRY(wd_rollouts_open(&s->rollouts, &o->rollouts, s->home, err));
+    WD_TRY(wd__rollouts_open(&s->rollouts, &o->rollouts, s->home, err));
     /* every rank makes all rollouts, and its share of the samples */
     s->base.flops_per_sample = (o->comm ? o->comm->ranks : 1) *
-                               wd_stream_rollouts_each(&o->trajectory, o->reuse) *
-                               wd_rollouts_flops(s->rollouts);
+                               wd__stream_rollouts_each(&o->trajectory, o->reuse) *
+                               wd__rollouts_flops(s->rollouts);
     return WD_OK;
 }
 
@@ -26,7 +26,7 @@ wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *er
 static bool is_rolled_out(const wd_trajectory_options *o, const wd_target_info *state)
 {
     const bool begins = state->step > 0 && state->step % wd_chord_length(o) == 0;
-    return begins && wd_trajectory_is_on_policy(o, state->pair);
+    return begins && wd__trajectory_is_on_policy(o, state->pair);
 }
 
 /* The student's step over the block that ends at this state. */
@@ -34,17 +34,17 @@ static wd_rollout rollout_to(wd_trajectory_source *s, const wd_target_info *stat
 {
     const wd_trajectory_options *o = &s->options.trajectory;
     const int64_t length = wd_chord_length(o);
-    const int64_t number = wd_trajectory_number(o, state->round - length, state->slot);
-    const wd_target_info begin = wd_trajectory_target(o, number);
+    const int64_t number = wd__trajectory_number(o, state->round - length, state->slot);
+    const wd_target_info begin = wd__trajectory_target(o, number);
     return (wd_rollout){.begin = s->ring.latents +
-                                 wd_targets_ring_index(&s->ring, number) * s->ring.state_count,
-                        .end = wd_trajectory_states_set(&s->states, state->slot),
+                                 wd__targets_ring_index(&s->ring, number) * s->ring.state_count,
+                        .end = wd__trajectory_states_set(&s->states, state->slot),
                         .timestep = begin.timestep,
                         .dt = state->sigma - begin.sigma,
                         .prompt = begin.prompt};
 }
 
-/* As wd_trajectory_states_begin; on-policy trajectories whose block has ended go where the student
+/* As wd__trajectory_states_begin; on-policy trajectories whose block has ended go where the student
  * takes them, once there is a snapshot. */
 static void bring_states(wd_trajectory_source *s, const wd_target_info *info, int64_t ring_index,
                          const int64_t *states, int64_t count)
@@ -53,10 +53,10 @@ static void bring_states(wd_trajectory_source *s, const wd_target_info *info, in
         const wd_target_info *state = &info[states[i]];
         if (!is_rolled_out(&s->options.trajectory, state)) continue;
         const wd_rollout rollout = rollout_to(s, state);
-        wd_rollouts_put(s->rollouts, &rollout);
+        wd__rollouts_put(s->rollouts, &rollout);
     }
-    if (s->base.snapshot) wd_rollouts_finish(s->rollouts);
-    wd_trajectory_states_begin(&s->states, info, ring_index, states, count);
+    if (s->base.snapshot) wd__rollouts_finish(s->rollouts);
+    wd__trajectory_states_begin(&s->states, info, ring_index, states, count);
 }
 
 /* ---- several ranks ----
@@ -71,7 +71,7 @@ static void take_oldest(wd_trajectory_source *s)
 {
     wd_target_exchange *x = &s->exchange;
     const wd_trajectory_options *t = &s->options.trajectory;
-    const wd_gather *gather = wd_gathers_await(x->gathers);
+    const wd_gather *gather = wd__gathers_await(x->gathers);
     const int rank = s->options.comm->rank;
     const int64_t count = gather->first[s->options.comm->ranks];
     for (int64_t i = 0, n; i < count; i += n) { /* neighbours that are to be begun go together */
@@ -79,24 +79,24 @@ static void take_oldest(wd_trajectory_source *s)
         for (n = 0;
              i + n < count && gather->place[i + n] == ring_index + n && !x->begun[ring_index + n];
              n++)
-            x->info[n] = wd_trajectory_target(t, gather->target[i + n]);
+            x->info[n] = wd__trajectory_target(t, gather->target[i + n]);
         bring_states(s, x->info, ring_index, x->state, n);
         for (int64_t k = 0; k < n; k++)
-            wd_trajectory_states_expect(&s->states, x->info[k].slot, ring_index + k, NULL);
+            wd__trajectory_states_expect(&s->states, x->info[k].slot, ring_index + k, NULL);
         if (n) continue;
         const bool mine = i >= gather->first[rank] && i < gather->first[rank + 1];
         if (!mine)
-            wd_trajectory_states_expect(&s->states, wd_trajectory_target(t, gather->target[i]).slot,
-                                        ring_index, NULL);
+            wd__trajectory_states_expect(
+                &s->states, wd__trajectory_target(t, gather->target[i]).slot, ring_index, NULL);
         x->begun[ring_index] = false;
         n = 1;
     }
-    wd_gathers_take(x->gathers, s->ring.velocity, s->queue);
+    wd__gathers_take(x->gathers, s->ring.velocity, s->queue);
 }
 
-void wd_trajectory_source_take_until(wd_trajectory_source *s, int64_t gather)
+void wd__trajectory_source_take_until(wd_trajectory_source *s, int64_t gather)
 {
-    while (wd_gathers_taken(s->exchange.gathers) < gather) take_oldest(s);
+    while (wd__gathers_taken(s->exchange.gathers) < gather) take_oldest(s);
 }
 
 /* Whether states[i] is not the state before it once more. */
@@ -110,10 +110,10 @@ static bool is_new(const int64_t *states, int64_t i)
 static wd_gather *pack(wd_trajectory_source *s, const int64_t *states, int64_t count,
                        int64_t *packed)
 {
-    if (wd_gathers_is_full(s->exchange.gathers)) take_oldest(s);
+    if (wd__gathers_is_full(s->exchange.gathers)) take_oldest(s);
     *packed = 0;
     for (int64_t i = 0; i < count; i++) *packed += is_new(states, i);
-    wd_gather *gather = wd_gathers_pack(s->exchange.gathers, *packed);
+    wd_gather *gather = wd__gathers_pack(s->exchange.gathers, *packed);
     for (int64_t i = 0, n = 0; i < count; i++) {
         const int64_t state = states ? states[i] : i;
         if (!is_new(states, i)) continue;
@@ -133,18 +133,18 @@ static void send(wd_trajectory_source *s, const wd_gather *gather)
     const wd_event *last = NULL;
     for (int64_t i = gather->first[rank]; i < gather->first[rank + 1]; i++) {
         wd_event *delivered = w->delivered[gather->target[i] - w->first];
-        if (delivered != last) wd_gathers_wait_on(x->gathers, delivered);
+        if (delivered != last) wd__gathers_wait_on(x->gathers, delivered);
         last = delivered;
     }
-    wd_gathers_post(x->gathers, s->ring.velocity);
-    const int64_t number = wd_gathers_posted(x->gathers);
+    wd__gathers_post(x->gathers, s->ring.velocity);
+    const int64_t number = wd__gathers_posted(x->gathers);
     for (int64_t i = 0; i < gather->first[s->options.comm->ranks]; i++) {
         const int64_t state = gather->target[i] - w->first, ring_index = gather->place[i];
         const int64_t slot = w->info[state].slot;
         const bool mine = i >= gather->first[rank] && i < gather->first[rank + 1];
         x->gather[ring_index] = number;
         if (mine && x->begun[ring_index])
-            wd_trajectory_states_expect(&s->states, slot, ring_index, w->delivered[state]);
+            wd__trajectory_states_expect(&s->states, slot, ring_index, w->delivered[state]);
         else
             x->awaited[slot] = number;
     }
@@ -171,7 +171,7 @@ static void send_batch(void *context, const int64_t *states, int64_t count, int 
 }
 
 /* Gathers have room for the targets of two rounds. */
-wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err)
+wd_status wd__trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err)
 {
     wd_target_exchange *x = &s->exchange;
     const wd_source_options *o = &s->options;
@@ -187,11 +187,11 @@ wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *er
     WD_TRY(wd_alloc((void **)&x->info, (size_t)states, sizeof *x->info, what, err));
     WD_TRY(wd_alloc((void **)&x->state, (size_t)states, sizeof *x->state, what, err));
     for (int64_t i = 0; i < states; i++) x->state[i] = i;
-    return wd_gathers_open(&x->gathers, o->comm, s->home, 2 * ((slots + states - 1) / states),
-                           states, s->ring.state_count, err);
+    return wd__gathers_open(&x->gathers, o->comm, s->home, 2 * ((slots + states - 1) / states),
+                            states, s->ring.state_count, err);
 }
 
-void wd_trajectory_source_close_exchange(wd_trajectory_source *s)
+void wd__trajectory_source_close_exchange(wd_trajectory_source *s)
 {
     wd_target_exchange *x = &s->exchange;
     void *host[] = {x->begun, x->gather, x->awaited, x->info, x->state};
@@ -234,7 +234,7 @@ static void begin_states(void *context, const int64_t *states, int64_t count)
     for (int64_t i = 0; i < count; i++) {
         const int64_t state = states[i];
         if (s->exchange.gathers) {
-            wd_trajectory_source_take_until(s, s->exchange.awaited[info[state].slot]);
+            wd__trajectory_source_take_until(s, s->exchange.awaited[info[state].slot]);
             s->exchange.begun[ring_index + state] = true;
         } else if (info[state].step == 0) {
             bring_noise(s, state);
@@ -249,8 +249,8 @@ static void note_targets(wd_trajectory_source *s, int64_t count)
 {
     const wd_target_window *w = &s->window;
     for (int64_t i = 0; i < count; i++) {
-        wd_trajectory_states_expect(&s->states, w->info[i].slot, w->ring_index + i,
-                                    w->delivered[i]);
+        wd__trajectory_states_expect(&s->states, w->info[i].slot, w->ring_index + i,
+                                     w->delivered[i]);
         s->ring.arrival[w->ring_index + i] = w->delivered[i];
     }
 }
@@ -261,12 +261,12 @@ static void begin_window(wd_trajectory_source *s, int64_t first, int64_t count)
     wd_target_window *w = &s->window;
     w->first = first;
     w->count = count;
-    w->ring_index = wd_targets_ring_index(&s->ring, first);
+    w->ring_index = wd__targets_ring_index(&s->ring, first);
     float *dt = w->dt + staging_place(w) * s->options.window;
     wd_event_wait(w->uploaded[staging_place(w)]);
     for (int64_t i = 0; i < count; i++) {
         wd_target_info *t = &w->info[i];
-        *t = wd_trajectory_target(&s->options.trajectory, first + i);
+        *t = wd__trajectory_target(&s->options.trajectory, first + i);
         w->timestep[i] = t->timestep;
         w->prompt[i] = t->prompt;
         dt[i] = t->sigma_next - t->sigma;
@@ -285,7 +285,7 @@ static int64_t round_end(const wd_trajectory_source *s, int64_t round)
 static int64_t window_count(const wd_trajectory_source *s, int64_t round, int64_t first)
 {
     const int64_t left = round_end(s, round) - first;
-    const int64_t whole = s->ring.capacity - wd_targets_ring_index(&s->ring, first);
+    const int64_t whole = s->ring.capacity - wd__targets_ring_index(&s->ring, first);
     int64_t count = s->options.window;
     if (count > left) count = left;
     return count < whole ? count : whole;
@@ -297,7 +297,7 @@ static int64_t next_count(const wd_trajectory_source *s, int64_t first)
 {
     const wd_source_options *o = &s->options;
     if (first < round_end(s, s->round)) return window_count(s, s->round, first);
-    if (o->samples_end && first >= wd_stream_targets(&o->trajectory, o->samples_end, o->reuse))
+    if (o->samples_end && first >= wd__stream_targets(&o->trajectory, o->samples_end, o->reuse))
         return 0;
     return window_count(s, s->round + 1, first);
 }
@@ -323,7 +323,7 @@ static wd_window_ahead announce(wd_trajectory_source *s, int64_t count, bool eac
     const wd_window_ahead next = ahead_of(s, w->next_timestep, after, each);
     for (int64_t i = 0; i < after; i++)
         w->next_timestep[i] =
-            wd_trajectory_target(&s->options.trajectory, w->first + count + i).timestep;
+            wd__trajectory_target(&s->options.trajectory, w->first + count + i).timestep;
     wd_sweep_announce(s->sweep, &window, &next);
     return window;
 }
@@ -367,7 +367,7 @@ static wd_status run_window(wd_trajectory_source *s, int64_t first, int64_t coun
     return WD_OK;
 }
 
-wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err)
+wd_status wd__trajectory_source_make_window(wd_trajectory_source *s, wd_err *err)
 {
     const int64_t first = s->base.targets, count = window_count(s, s->round, first);
     WD_TRY(run_window(s, first, count, err));
@@ -376,7 +376,7 @@ wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err)
     return WD_OK;
 }
 
-int64_t wd_trajectory_source_targets_after(const wd_trajectory_source *s, int64_t needed)
+int64_t wd__trajectory_source_targets_after(const wd_trajectory_source *s, int64_t needed)
 {
     int64_t targets = s->base.targets, round = s->round;
     while (targets < needed) {
@@ -386,32 +386,32 @@ int64_t wd_trajectory_source_targets_after(const wd_trajectory_source *s, int64_
     return targets;
 }
 
-wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err)
+wd_status wd__trajectory_source_make_round(wd_trajectory_source *s, wd_err *err)
 {
     while (s->base.targets > wd_trajectory_first_target(&s->options.trajectory, s->round))
-        WD_TRY(wd_trajectory_source_make_window(s, err));
+        WD_TRY(wd__trajectory_source_make_window(s, err));
     return WD_OK;
 }
 
-wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
-                                          wd_err *err)
+wd_status wd__trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
+                                           wd_err *err)
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_trajectory_options *o = &s->options.trajectory;
     const bool ended = progress >= o->on_policy_end;
     if (!s->rollouts || (ended ? !self->snapshot : step % o->on_policy_every != 0)) return WD_OK;
-    WD_TRY(wd_trajectory_source_make_round(s, err));
+    WD_TRY(wd__trajectory_source_make_round(s, err));
     /* states that other ranks evaluate are begun when their velocities are taken */
     if (s->exchange.gathers)
-        wd_trajectory_source_take_until(s, wd_gathers_posted(s->exchange.gathers));
-    if (!ended) wd_rollouts_take_snapshot(s->rollouts, s->queue);
-    self->snapshot = ended ? NULL : wd_rollouts_snapshot(s->rollouts);
+        wd__trajectory_source_take_until(s, wd__gathers_posted(s->exchange.gathers));
+    if (!ended) wd__rollouts_take_snapshot(s->rollouts, s->queue);
+    self->snapshot = ended ? NULL : wd__rollouts_snapshot(s->rollouts);
     return WD_OK;
 }
 
 /* ---- open and close ---- */
 
-wd_status wd_trajectory_source_open_window(wd_trajectory_source *s, wd_err *err)
+wd_status wd__trajectory_source_open_window(wd_trajectory_source *s, wd_err *err)
 {
     wd_target_window *w = &s->window;
     wd_device *device = wd_queue_device(s->home);
@@ -431,7 +431,7 @@ wd_status wd_trajectory_source_open_window(wd_trajectory_source *s, wd_err *err)
     return WD_OK;
 }
 
-void wd_trajectory_source_close_window(wd_trajectory_source *s)
+void wd__trajectory_source_close_window(wd_trajectory_source *s)
 {
     wd_target_window *w = &s->window;
     void *host[] = {w->info, w->timestep, w->next_timestep, w->prompt, w->delivered};

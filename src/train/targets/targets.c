@@ -3,8 +3,8 @@
 
 #include "core/memory.h"
 
-wd_status wd_targets_open(wd_targets *out, const wd_trajectory_options *options, int64_t needed,
-                          int64_t state_count, wd_device *device, wd_err *err)
+wd_status wd__targets_open(wd_targets *out, const wd_trajectory_options *options, int64_t needed,
+                           int64_t state_count, wd_device *device, wd_err *err)
 {
     wd_status status;
     const int64_t slots = options->slots;
@@ -22,11 +22,11 @@ wd_status wd_targets_open(wd_targets *out, const wd_trajectory_options *options,
         wd_device_alloc((void **)&out->dt, device, capacity * sizeof(float), "trajectories", err));
     status = wd_alloc((void **)&out->arrival, capacity, sizeof *out->arrival, "targets", err);
 out:
-    if (status != WD_OK) wd_targets_close(out);
+    if (status != WD_OK) wd__targets_close(out);
     return status;
 }
 
-void wd_targets_close(wd_targets *targets)
+void wd__targets_close(wd_targets *targets)
 {
     if (!targets->device) return;
     wd_device_free(targets->device, targets->latents);
@@ -36,11 +36,11 @@ void wd_targets_close(wd_targets *targets)
     *targets = (wd_targets){0};
 }
 
-void wd_targets_await(wd_targets *targets, int64_t end, wd_queue *queue)
+void wd__targets_await(wd_targets *targets, int64_t end, wd_queue *queue)
 {
     const wd_event *last = NULL;
     for (; targets->awaited < end; targets->awaited++) {
-        wd_event *arrival = targets->arrival[wd_targets_ring_index(targets, targets->awaited)];
+        wd_event *arrival = targets->arrival[wd__targets_ring_index(targets, targets->awaited)];
         if (arrival && arrival != last) wd_event_wait_on(queue, arrival);
         last = arrival;
     }

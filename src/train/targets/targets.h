@@ -18,19 +18,19 @@ typedef struct wd_targets {
     float *dt;                 /* [capacity] device: sigma steps that follow from targets */
     wd_event **arrival;        /* [capacity] when a velocity is there, borrowed; NULL: the
                                 * velocity is there already, or another rank sends it */
-    int64_t awaited;           /* targets that wd_targets_await has seen */
+    int64_t awaited;           /* targets that wd__targets_await has seen */
 } wd_targets;
 
 /* Room for `needed` targets at least. */
-wd_status wd_targets_open(wd_targets *out, const wd_trajectory_options *options, int64_t needed,
-                          int64_t state_count, wd_device *device, wd_err *err);
-void wd_targets_close(wd_targets *targets); /* a zeroed one is fine */
+wd_status wd__targets_open(wd_targets *out, const wd_trajectory_options *options, int64_t needed,
+                           int64_t state_count, wd_device *device, wd_err *err);
+void wd__targets_close(wd_targets *targets); /* a zeroed one is fine */
 
 /* The queue waits for the targets before `end`, and for no later ones: those are on their way while
  * the student computes. */
-void wd_targets_await(wd_targets *targets, int64_t end, wd_queue *queue);
+void wd__targets_await(wd_targets *targets, int64_t end, wd_queue *queue);
 
-static inline int64_t wd_targets_ring_index(const wd_targets *targets, int64_t number)
+static inline int64_t wd__targets_ring_index(const wd_targets *targets, int64_t number)
 {
     return (number + targets->shift) % targets->capacity;
 }

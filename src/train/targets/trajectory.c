@@ -33,7 +33,7 @@ static int64_t slot_at(const wd_trajectory_options *o, int64_t round, int64_t i)
     return i / phases * o->steps + i % phases;
 }
 
-int64_t wd_trajectory_number(const wd_trajectory_options *o, int64_t round, int64_t slot)
+int64_t wd__trajectory_number(const wd_trajectory_options *o, int64_t round, int64_t slot)
 {
     const int64_t phases = round < o->steps - 1 ? round + 1 : o->steps;
     WD_REQUIRE(slot % o->steps < phases && slot < o->slots,
@@ -75,13 +75,13 @@ wd_status wd_trajectory_experts(uint8_t **out, int64_t *rounds,
     WD_TRY(wd_alloc((void **)&expert, (size_t)(n * o->slots), 1, "experts of targets", err));
     const int64_t first = wd_trajectory_first_target(o, o->steps);
     for (int64_t i = 0; i < n * o->slots; i++)
-        expert[i] = wd_trajectory_target(o, first + i).timestep < boundary_timestep;
+        expert[i] = wd__trajectory_target(o, first + i).timestep < boundary_timestep;
     *out = expert;
     *rounds = n;
     return WD_OK;
 }
 
-int64_t wd_trajectory_prompt(const wd_trajectory_options *o, int64_t pair)
+int64_t wd__trajectory_prompt(const wd_trajectory_options *o, int64_t pair)
 {
     wd_random key = {
         .seed = o->seed, .stream = WD_RANDOM_PROMPT, .index = (uint64_t)(pair / o->prompts)};
@@ -94,13 +94,13 @@ static bool is_second(const wd_trajectory_options *o, int64_t slot)
     return o->diversity_gain > 0 && slot / o->steps % 2 == 1;
 }
 
-int64_t wd_trajectory_twin(const wd_trajectory_options *o, int64_t slot)
+int64_t wd__trajectory_twin(const wd_trajectory_options *o, int64_t slot)
 {
     WD_REQUIRE(o->slots % (2 * o->steps) == 0, "%" PRId64 " slots are not in pairs", o->slots);
     return is_second(o, slot) ? slot - o->steps : slot + o->steps;
 }
 
-bool wd_trajectory_is_on_policy(const wd_trajectory_options *o, int64_t pair)
+bool wd__trajectory_is_on_policy(const wd_trajectory_options *o, int64_t pair)
 {
     const wd_random key = {.seed = o->seed, .stream = WD_RANDOM_ON_POLICY, .index = (uint64_t)pair};
     return (double)wd_random_uniform(key, 0) < o->on_policy_share;
@@ -119,7 +119,7 @@ static float sigma_at(const wd_trajectory_options *o, int64_t serial, int64_t k)
     return (float)wd_flow_shift(u, o->flow_shift);
 }
 
-float wd_trajectory_timestep(const wd_trajectory_options *o, float sigma)
+float wd__trajectory_timestep(const wd_trajectory_options *o, float sigma)
 {
     double t = (double)sigma * (double)o->num_train_timesteps;
     if (!o->integer_timesteps || o->sigma[0] > 0) return (float)t;
@@ -135,7 +135,7 @@ static int64_t pair_of(const wd_trajectory_options *o, int64_t slot, int64_t bef
     return o->serial_first + before * (o->slots / 2) + index;
 }
 
-wd_target_info wd_trajectory_target(const wd_trajectory_options *o, int64_t target)
+wd_target_info wd__trajectory_target(const wd_trajectory_options *o, int64_t target)
 {
     WD_REQUIRE(target >= 0, "there is no target %" PRId64, target);
     int64_t ramp_end = wd_trajectory_first_target(o, o->steps - 1), round = 0, left = target;
@@ -155,14 +155,14 @@ wd_target_info wd_trajectory_target(const wd_trajectory_options *o, int64_t targ
                             .pair = pair,
                             .second = is_second(o, slot),
                             .step = step,
-                            .prompt = wd_trajectory_prompt(o, pair),
+                            .prompt = wd__trajectory_prompt(o, pair),
                             .sigma = sigma,
                             .sigma_next = sigma_at(o, serial, step + 1),
-                            .timestep = wd_trajectory_timestep(o, sigma)};
+                            .timestep = wd__trajectory_timestep(o, sigma)};
 }
 
-int64_t wd_stream_target(const wd_trajectory_options *o, int64_t sample, int64_t reuse,
-                         int64_t replay)
+int64_t wd__stream_target(const wd_trajectory_options *o, int64_t sample, int64_t reuse,
+                          int64_t replay)
 {
     int64_t newest = sample / reuse;
     if (sample % reuse == 0 || newest == 0) return newest;

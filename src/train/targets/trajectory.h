@@ -25,7 +25,7 @@ typedef struct wd_trajectory_options {
                               * (rollouts.h); 0 where there are fewer than 2 chords */
     double on_policy_end;    /* the part of a phase after which none does; 1: the whole phase */
     int64_t on_policy_every; /* steps after which weights are copied for the student's own steps */
-    /* above 0: trajectories are in pairs (wd_trajectory_twin), whose chords lead away from each
+    /* above 0: trajectories are in pairs (wd__trajectory_twin), whose chords lead away from each
      * other (chord.h); N must be a multiple of 2 K. 0 where student_steps is 0, whose grids
      * differ */
     double diversity_gain;
@@ -53,24 +53,24 @@ typedef struct wd_target_info {
 } wd_target_info;
 
 /* The timestep that a network is given at noise level `sigma`. */
-float wd_trajectory_timestep(const wd_trajectory_options *options, float sigma);
+float wd__trajectory_timestep(const wd_trajectory_options *options, float sigma);
 
 /* Number of the first target of a round. */
 int64_t wd_trajectory_first_target(const wd_trajectory_options *options, int64_t round);
 
 /* Number of the target that a slot, which has begun by then, has in a round. */
-int64_t wd_trajectory_number(const wd_trajectory_options *options, int64_t round, int64_t slot);
+int64_t wd__trajectory_number(const wd_trajectory_options *options, int64_t round, int64_t slot);
 
 /* All about target number `target`. */
-wd_target_info wd_trajectory_target(const wd_trajectory_options *options, int64_t target);
+wd_target_info wd__trajectory_target(const wd_trajectory_options *options, int64_t target);
 
 /* The slot of the other trajectory of a pair, where options->diversity_gain is set. Both have the
  * same prompt and the same noise levels at the same time. The second one's noise is the negative of
  * the first one's (antithetic variates), so each one alone begins with normal noise. */
-int64_t wd_trajectory_twin(const wd_trajectory_options *options, int64_t slot);
+int64_t wd__trajectory_twin(const wd_trajectory_options *options, int64_t slot);
 
 /* Whether the trajectories of that pair are of the share that is on-policy. */
-bool wd_trajectory_is_on_policy(const wd_trajectory_options *options, int64_t pair);
+bool wd__trajectory_is_on_policy(const wd_trajectory_options *options, int64_t pair);
 
 /* Which expert targets are for, 1 below the boundary: *out is a new array [rounds, slots], to be
  * freed with wd_free, of some rounds in which all slots have begun; they stand for all. */
@@ -79,19 +79,19 @@ wd_status wd_trajectory_experts(uint8_t **out, int64_t *rounds,
                                 wd_err *err);
 
 /* Prompt of the trajectories of a pair: a new order of all prompts in every epoch. */
-int64_t wd_trajectory_prompt(const wd_trajectory_options *options, int64_t pair);
+int64_t wd__trajectory_prompt(const wd_trajectory_options *options, int64_t pair);
 
 /* Which target (or chord, where student_steps is set: train/targets/chord.h) sample number `sample`
  * of the student's stream trains on, each being used `reuse` times on average: every reuse-th
  * sample is the next new one, the others are drawn from the `replay` before it. */
-int64_t wd_stream_target(const wd_trajectory_options *options, int64_t sample, int64_t reuse,
-                         int64_t replay);
+int64_t wd__stream_target(const wd_trajectory_options *options, int64_t sample, int64_t reuse,
+                          int64_t replay);
 
 /* More samples than any run sees: numbers of their targets stay far within int64_t. */
 #define WD_STREAM_SAMPLES_MAX (INT64_C(1) << 44)
 
 /* The highest number of a target (or chord) that samples [0, sample_end) may ask for. */
-static inline int64_t wd_stream_target_last(int64_t sample_end, int64_t reuse)
+static inline int64_t wd__stream_target_last(int64_t sample_end, int64_t reuse)
 {
     return (sample_end - 1) / reuse;
 }

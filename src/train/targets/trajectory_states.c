@@ -9,8 +9,8 @@ static size_t state_bytes(const wd_trajectory_states *s)
     return (size_t)s->targets->state_count * sizeof(float);
 }
 
-wd_status wd_trajectory_states_open(wd_trajectory_states *out, int64_t slots, wd_targets *targets,
-                                    wd_queue *queue, wd_err *err)
+wd_status wd__trajectory_states_open(wd_trajectory_states *out, int64_t slots, wd_targets *targets,
+                                     wd_queue *queue, wd_err *err)
 {
     wd_status status;
     *out = (wd_trajectory_states){.targets = targets, .queue = queue, .slots = slots};
@@ -20,11 +20,11 @@ wd_status wd_trajectory_states_open(wd_trajectory_states *out, int64_t slots, wd
         wd_alloc((void **)&out->pending, (size_t)slots, sizeof *out->pending, "trajectories", err));
     for (int64_t i = 0; i < slots; i++) out->pending[i].ring_index = -1;
 out:
-    if (status != WD_OK) wd_trajectory_states_close(out);
+    if (status != WD_OK) wd__trajectory_states_close(out);
     return status;
 }
 
-void wd_trajectory_states_close(wd_trajectory_states *states)
+void wd__trajectory_states_close(wd_trajectory_states *states)
 {
     if (!states->queue) return;
     wd_device_free(wd_queue_device(states->queue), states->latents);
@@ -71,8 +71,8 @@ static int64_t count_neighbours(const wd_target_info *info, const int64_t *state
     return n;
 }
 
-void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info,
-                                int64_t ring_index, const int64_t *states, int64_t count)
+void wd__trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info,
+                                 int64_t ring_index, const int64_t *states, int64_t count)
 {
     const int64_t n = s->targets->state_count;
     for (int64_t i = 0; i < count; i++) {
@@ -90,7 +90,7 @@ void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *i
     }
 }
 
-void wd_trajectory_states_finish(wd_trajectory_states *s)
+void wd__trajectory_states_finish(wd_trajectory_states *s)
 {
     for (int64_t slot = 0; slot < s->slots;)
         slot += s->pending[slot].ring_index >= 0 ? make_steps(s, slot, s->slots - slot) : 1;

@@ -22,32 +22,32 @@ typedef struct wd_trajectory_states {
     wd_pending_step *pending; /* [slots]; owned */
 } wd_trajectory_states;
 
-wd_status wd_trajectory_states_open(wd_trajectory_states *out, int64_t slots, wd_targets *targets,
-                                    wd_queue *queue, wd_err *err);
-void wd_trajectory_states_close(wd_trajectory_states *states); /* a zeroed one is fine */
+wd_status wd__trajectory_states_open(wd_trajectory_states *out, int64_t slots, wd_targets *targets,
+                                     wd_queue *queue, wd_err *err);
+void wd__trajectory_states_close(wd_trajectory_states *states); /* a zeroed one is fine */
 
 /* Copies states [count] into the ring. states[i] is the state of info[states[i]], and `ring_index`
  * is the index of info[0] in the ring. The noise of a trajectory's first state is in the ring
  * before. */
-void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info,
-                                int64_t ring_index, const int64_t *states, int64_t count);
+void wd__trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info,
+                                 int64_t ring_index, const int64_t *states, int64_t count);
 
 /* The slot's latents [state_count], which the caller now sets on the queue, to where its next state
  * is: the step of its last target is not made. */
-static inline float *wd_trajectory_states_set(wd_trajectory_states *s, int64_t slot)
+static inline float *wd__trajectory_states_set(wd_trajectory_states *s, int64_t slot)
 {
     s->pending[slot].ring_index = -1;
     return s->latents + slot * s->targets->state_count;
 }
 
 /* The velocity of the slot's latest state will be at that index of the ring. */
-static inline void wd_trajectory_states_expect(wd_trajectory_states *s, int64_t slot,
-                                               int64_t ring_index, wd_event *delivered)
+static inline void wd__trajectory_states_expect(wd_trajectory_states *s, int64_t slot,
+                                                int64_t ring_index, wd_event *delivered)
 {
     s->pending[slot] = (wd_pending_step){ring_index, delivered};
 }
 
 /* Makes all steps that are still to be made, and waits: where trajectories then are is saved. */
-void wd_trajectory_states_finish(wd_trajectory_states *s);
+void wd__trajectory_states_finish(wd_trajectory_states *s);
 
 #endif

@@ -21,7 +21,7 @@ static void numbers_agree_with_rounds(void **state)
         assert_int_equal(wd_trajectory_first_target(&options, round), number);
         for (int64_t slot = 0; slot < options.slots; slot++) {
             if (slot % options.steps > round) continue;
-            wd_target_info t = wd_trajectory_target(&options, number++);
+            wd_target_info t = wd__trajectory_target(&options, number++);
             assert_int_equal(t.round, round);
             assert_int_equal(t.slot, slot);
             assert_int_equal(t.serial % options.slots, slot);
@@ -45,10 +45,10 @@ static void sigmas_continue(void **state)
 {
     (void)state;
     for (int64_t n = wd_trajectory_first_target(&options, 20);; n++) {
-        wd_target_info t = wd_trajectory_target(&options, n);
+        wd_target_info t = wd__trajectory_target(&options, n);
         if (t.round > 20) break;
         if (t.step == options.steps - 1) continue;
-        wd_target_info next = wd_trajectory_target(&options, n + options.slots);
+        wd_target_info next = wd__trajectory_target(&options, n + options.slots);
         assert_true(next.sigma == t.sigma_next);
     }
 }
@@ -60,17 +60,17 @@ static void every_epoch_has_every_prompt(void **state)
     for (int64_t epoch = 0; epoch < 5; epoch++) {
         bool seen[37] = {false};
         for (int64_t i = 0; i < 37; i++) {
-            int64_t p = wd_trajectory_prompt(&options, epoch * 37 + i);
+            int64_t p = wd__trajectory_prompt(&options, epoch * 37 + i);
             assert_in_range(p, 0, 36);
             assert_false(seen[p]);
             seen[p] = true;
-            order_differs += p != wd_trajectory_prompt(&options, i);
+            order_differs += p != wd__trajectory_prompt(&options, i);
         }
     }
     assert_true(order_differs > 37);
     wd_trajectory_options one = options;
     one.prompts = 1;
-    assert_int_equal(wd_trajectory_prompt(&one, 12345), 0);
+    assert_int_equal(wd__trajectory_prompt(&one, 12345), 0);
 }
 
 static void rounds_hold_all_noise_levels(void **state)
@@ -81,7 +81,7 @@ static void rounds_hold_all_noise_levels(void **state)
     o.steps = 16;
     int64_t first = wd_trajectory_first_target(&o, 100);
     int per_step[16] = {0};
-    for (int64_t i = 0; i < 64; i++) per_step[wd_trajectory_target(&o, first + i).step]++;
+    for (int64_t i = 0; i < 64; i++) per_step[wd__trajectory_target(&o, first + i).step]++;
     for (int i = 0; i < 16; i++) assert_int_equal(per_step[i], 4);
 }
 
@@ -92,8 +92,8 @@ static void stream_uses_targets_evenly(void **state)
     static int used[TARGETS];
     memset(used, 0, sizeof used);
     for (int64_t s = 0; s < TARGETS * REUSE; s++) {
-        int64_t t = wd_stream_target(&options, s, REUSE, REPLAY);
-        assert_true(t >= 0 && t <= wd_stream_target_last(s + 1, REUSE));
+        int64_t t = wd__stream_target(&options, s, REUSE, REPLAY);
+        assert_true(t >= 0 && t <= wd__stream_target_last(s + 1, REUSE));
         assert_true(t >= s / REUSE - REPLAY);
         used[t]++;
     }
@@ -114,7 +114,7 @@ static void experts_of_targets(void **state)
     assert_int_equal(rounds, options.steps);
     for (int64_t i = 0; i < rounds * options.slots; i++) {
         const int64_t target = wd_trajectory_first_target(&options, options.steps) + i;
-        assert_int_equal(expert[i], wd_trajectory_target(&options, target).timestep < 875);
+        assert_int_equal(expert[i], wd__trajectory_target(&options, target).timestep < 875);
         low += expert[i];
     }
     assert_in_range(low, 1, rounds * options.slots - 1);

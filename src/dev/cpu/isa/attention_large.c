@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Buffers of one thread: see wd_attention_plan_forward. */
+/* Buffers of one thread: see wd__attention_plan_forward. */
 typedef struct scratch {
     unit *q;           /* packed columns: the queries of the block */
     unit *o;           /* [K, WIDE] for each panel of queries */
@@ -157,7 +157,7 @@ static void make_part(int64_t begin, int64_t end, void *context)
 
 void KERNEL(attention_large)(const wd_attention_args *a, wd_cpu_context *context)
 {
-    job w = {a, wd_attention_plan_forward(a->samples * a->heads, a->q_tokens, a->head_dim),
+    job w = {a, wd__attention_plan_forward(a->samples * a->heads, a->q_tokens, a->head_dim),
              context->workspace};
     wd_parallel_for(w.plan.parts, 1, make_part, &w);
 }

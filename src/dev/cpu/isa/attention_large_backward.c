@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-/* Buffers of one thread: see wd_attention_plan_backward. */
+/* Buffers of one thread: see wd__attention_plan_backward. */
 typedef struct scratch {
     unit *q, *d_o; /* packed columns: queries of the block, summed over the head dimension */
     unit *q_sum, *d_o_sum;  /* packed columns: elements, summed over queries */
@@ -226,7 +226,7 @@ static void make_part(int64_t begin, int64_t end, void *context)
 
 void KERNEL(attention_backward_large)(const wd_attention_backward_args *a, wd_cpu_context *context)
 {
-    job w = {a, wd_attention_plan_backward(a->samples * a->heads, a->q_tokens, a->head_dim),
+    job w = {a, wd__attention_plan_backward(a->samples * a->heads, a->q_tokens, a->head_dim),
              context->workspace};
     wd_parallel_for(w.plan.parts, 1, make_part, &w);
 }

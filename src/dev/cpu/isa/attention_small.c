@@ -124,7 +124,7 @@ static void transpose(float *to, const float *from, int64_t width, int64_t lanes
 
 /* ---- forward ---- */
 
-/* Buffers of one thread: see wd_attention_small_floats. */
+/* Buffers of one thread: see wd__attention_small_floats. */
 typedef struct scratch {
     float *k, *v, *dk, *dv;     /* [S, width] */
     float *rows, *turned, *out; /* [lanes, width], [width, lanes], [lanes, width] */
@@ -195,7 +195,7 @@ static int64_t lanes_for(int64_t queries)
 
 static void head_forward(const wd_attention_args *a, int64_t b, int64_t n, scratch s)
 {
-    int64_t keys = a->kv_tokens, dim = a->head_dim, width = wd_attention_padded(dim);
+    int64_t keys = a->kv_tokens, dim = a->head_dim, width = wd__attention_padded(dim);
     int64_t lanes = lanes_for(a->q_tokens), at_kv = (a->kv_samples == 1 ? 0 : b) * keys;
     gather(s.k, width, a->k, a->type, at_kv * a->kv_stride + n * dim, a->kv_stride, keys, dim);
     gather(s.v, width, a->v, a->type, at_kv * a->kv_stride + n * dim, a->kv_stride, keys, dim);
@@ -251,7 +251,7 @@ ALWAYS_INLINE void softmax_backward_lanes(float *restrict p, float *restrict dp,
 
 static void head_backward(const wd_attention_backward_args *a, int64_t b, int64_t n, scratch s)
 {
-    int64_t keys = a->kv_tokens, dim = a->head_dim, width = wd_attention_padded(dim);
+    int64_t keys = a->kv_tokens, dim = a->head_dim, width = wd__attention_padded(dim);
     int64_t lanes = lanes_for(a->q_tokens), at_kv = b * keys * a->kv_stride + n * dim;
     gather(s.k, width, a->k, a->type, at_kv, a->kv_stride, keys, dim);
     gather(s.v, width, a->v, a->type, at_kv, a->kv_stride, keys, dim);
@@ -305,11 +305,11 @@ static void make_part(int64_t begin, int64_t end, void *context)
             int64_t b = pair / w->heads, n = pair % w->heads;
             if (w->forward) {
                 const wd_attention_args *a = w->forward;
-                int64_t width = wd_attention_padded(a->head_dim);
+                int64_t width = wd__attention_padded(a->head_dim);
                 head_forward(a, b, n, scratch_in(memory, a->kv_tokens, width, false));
             } else {
                 const wd_attention_backward_args *a = w->backward;
-                int64_t width = wd_attention_padded(a->head_dim);
+                int64_t width = wd__attention_padded(a->head_dim);
                 head_backward(a, b, n, scratch_in(memory, a->kv_tokens, width, true));
             }
         }
@@ -319,8 +319,8 @@ static void make_part(int64_t begin, int64_t end, void *context)
 void KERNEL(attention_small)(const wd_attention_args *a, wd_cpu_context *context)
 {
     job w = {.forward = a, .pairs = a->samples * a->heads, .heads = a->heads};
-    w.part_floats = wd_attention_small_floats(a->kv_tokens, a->head_dim, false);
-    w.parts = wd_attention_parts(w.pairs, a->q_tokens * a->kv_tokens * a->head_dim);
+    w.part_floats = wd__attention_small_floats(a->kv_tokens, a->head_dim, false);
+    w.parts = wd__attention_parts(w.pairs, a->q_tokens * a->kv_tokens * a->head_dim);
     w.workspace = context->workspace;
     wd_parallel_for(w.parts, 1, make_part, &w);
 }
@@ -328,8 +328,8 @@ void KERNEL(attention_small)(const wd_attention_args *a, wd_cpu_context *context
 void KERNEL(attention_backward_small)(const wd_attention_backward_args *a, wd_cpu_context *context)
 {
     job w = {.backward = a, .pairs = a->samples * a->heads, .heads = a->heads};
-    w.part_floats = wd_attention_small_floats(a->kv_tokens, a->head_dim, true);
-    w.parts = wd_attention_parts(w.pairs, a->q_tokens * a->kv_tokens * a->head_dim * 2);
+    w.part_floats = wd__attention_small_floats(a->kv_tokens, a->head_dim, true);
+    w.parts = wd__attention_parts(w.pairs, a->q_tokens * a->kv_tokens * a->head_dim * 2);
     w.workspace = context->workspace;
     wd_parallel_for(w.parts, 1, make_part, &w);
 }

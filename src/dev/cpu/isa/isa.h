@@ -63,7 +63,7 @@ WD_ISA_OP_MAP(X)
 
 /* The same for all instruction sets: cpu/workspace.c. */
 size_t wd_isa_matmul_workspace(const void *args);
-size_t wd_isa_conv_workspace(const void *args); /* of one that wd_winograd_takes */
+size_t wd_isa_conv_workspace(const void *args); /* of one that wd__winograd_takes */
 size_t wd_isa_attention_workspace(const void *args);
 size_t wd_isa_attention_backward_workspace(const void *args);
 size_t wd_isa_layernorm_backward_workspace(const void *args);

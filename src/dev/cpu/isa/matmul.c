@@ -96,7 +96,7 @@ static void make_tile(const wd_matmul_args *a, int64_t i, int64_t m0, int64_t m1
         if (b != bias) memcpy(bias, b, (size_t)(n1 - n0) * sizeof *b);
     }
     int64_t k = 0, block = block_k(pack), k_end;
-    unit *columns = workspace, *sums = workspace + width * wd_product_depth(a->k);
+    unit *columns = workspace, *sums = workspace + width * wd__product_depth(a->k);
     do {
         k_end = least(k + block, a->k);
         int64_t depth = units_of(pack, k_end - k);
@@ -150,7 +150,7 @@ void KERNEL(matmul)(const void *args, wd_cpu_context *context)
     const wd_matmul_args *a = args;
     assert(a->a_type == a->b_type && (a->a_type == WD_F32 || a->a_type == WD_BF16));
     assert(a->beta == 0 || a->act == WD_ACT_NONE);
-    job w = {a, wd_product_plan_make(a->batch, a->m, a->n, a->k, wd_parallel_threads()),
+    job w = {a, wd__product_plan_make(a->batch, a->m, a->n, a->k, wd_parallel_threads()),
              context->workspace};
     WD_REQUIRE((size_t)w.plan.parts * w.plan.part_bytes <= context->workspace_bytes,
                "a product in a workspace of %zu bytes", context->workspace_bytes);

@@ -262,9 +262,9 @@ static void make_part(int64_t begin, int64_t end, void *context)
 void KERNEL(conv)(const void *args, wd_cpu_context *context)
 {
     const wd_conv_args *a = args;
-    job w = {.args = a, .plan = wd_winograd_plan_make(a, wd_parallel_threads())};
+    job w = {.args = a, .plan = wd__winograd_plan_make(a, wd_parallel_threads())};
     const wd_winograd_plan *p = &w.plan;
-    assert(a->type == WD_F32 && a->w_type == WD_F32 && wd_winograd_takes(a));
+    assert(a->type == WD_F32 && a->w_type == WD_F32 && wd__winograd_takes(a));
     WD_REQUIRE(p->weight_bytes + (size_t)p->parts * p->part_bytes <= context->workspace_bytes,
                "a convolution in a workspace of %zu bytes", context->workspace_bytes);
     w.weights = context->workspace;
