@@ -262,8 +262,8 @@ static const wd_option table[] = {
      .help = "Devices to compute on, the student on the first: auto (all GPUs, else the "
              "processor), cpu, GPUs by number, cuda:0, cuda:0,1, cuda:4-7 (docs/gpu.md), or "
              "simulated ones, sim:4x24GiB@link=25GB/s,compute=80TFLOP/s, or cards by name, "
-             "sim:4x4090, sim:h100@memory=75GiB (docs/strategies.md). compute= is the speed of all "
-             "products, unless fp32=20TFLOP/s gives that of those in fp32. To plan for another "
+             "sim:4x4090, sim:h100 (docs/strategies.md). compute= is the speed of all products, "
+             "unless fp32=20TFLOP/s gives that of those in fp32. To plan for another "
              "machine, cpu=3TFLOP/s after the @, or cpu@compute=3TFLOP/s, gives the speed of its "
              "processor, and memory=80GB/s that of messages between its ranks"},
     {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
