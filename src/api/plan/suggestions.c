@@ -369,15 +369,6 @@ static bool may_choose(const wd_train_plan *plan)
     return plan->asked == WD_STRATEGY_auto && !plan->map.given;
 }
 
-/* The most that one place lacks. */
-static size_t most_missing(const wd_strategy_plan *s)
-{
-    size_t most = s->host_missing;
-    for (int i = 0; i < s->bytes.devices; i++)
-        if (s->missing[i] > most) most = s->missing[i];
-    return most;
-}
-
 /* Where auto has chosen a strategy, and others would take half the time or less, but lack memory:
  * the one of those that lacks least. Else NULL. */
 static const wd_strategy_plan *find_nearly_fitting(const wd_train_plan *plan)
@@ -388,7 +379,7 @@ static const wd_strategy_plan *find_nearly_fitting(const wd_train_plan *plan)
     for (int i = 0; i < WD_STRATEGY_auto; i++)
         if (!all[i].objection && !all[i].fits &&
             is_much_faster(all[i].step_seconds, plan->chosen.step_seconds) &&
-            (!found || most_missing(&all[i]) < most_missing(found)))
+            (!found || wd_planner_is_better(&all[i], found)))
             found = &all[i];
     return found;
 }
