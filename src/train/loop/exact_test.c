@@ -233,9 +233,12 @@ static wd_status train(trained *out, wd_stepper *m, wd_devices *d, wd_err *err)
         WD_TRY(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3}, err));
         while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) wd_stepper_take_result(m);
     }
-    out->count = wd__stepper_params(m)->count;
+    const wd_params *params = wd__stepper_params(m);
+    out->count = params->count;
     WD_TRY(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", err));
-    wd_queue_copy_and_wait(d->student, out->weights, wd__stepper_params(m)->buffer[WD_PARAMS_P],
+    wd_params_collect(params, WD_PARAMS_P, d->student);
+    wd_queue_copy_and_wait(d->student, out->weights,
+                           params->buffer[wd_params_whole(params, WD_PARAMS_P)],
                            (size_t)out->count * 4);
     wd_queue_wait(d->student);
     return WD_OK;
@@ -377,6 +380,7 @@ static void plans_are_exact_and_students_the_same(void **state)
         o.text_context = &o;
         for (int k = 0; k < WD_STRATEGY_auto; k++) {
             random_window(&o);
+            o.optimizer_on_host = between(0, 1);
             const wd_placement p = place((wd_strategy)k, &o);
             check_exact(&other, &o, &p);
             if (is_comparable(&p))

@@ -202,6 +202,23 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
     return WD_OK;
 }
 
+/* Adds what networks have in host memory; returns how much that is. */
+static size_t add_networks_on_host(wd_memory_plan *out, const wd_stepper *m)
+{
+    size_t all = 0;
+    for (int k = 0; k < m->networks; k++)
+        for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
+            const wd_params *params = m->params[k];
+            const wd_params_buffer buffer = (wd_params_buffer)i;
+            if (!params->buffer[i] || !wd_params_is_on_host(params, buffer)) continue;
+            const size_t bytes = (size_t)wd_params_elements(params, buffer) * sizeof(float);
+            wd_memory_plan_add(out, params->names->buffer[i], WD_MEMORY_TRAINING, WD_MEMORY_HOST,
+                               bytes);
+            all += bytes;
+        }
+    return all;
+}
+
 static void add_devices(wd_memory_plan *out, wd_devices *devices)
 {
     for (int d = 0; d < devices->count; d++) {
@@ -248,7 +265,7 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_stepper_options *optio
     tensors.other = wd_source_saved(stepper->source, &tensors.others);
     WD_TRY_OUT(wd_checkpoint_space_of(&out->checkpoint, &tensors, err));
     wd_memory_plan_add(out, "tables and staging", WD_MEMORY_TRAINING, WD_MEMORY_HOST,
-                       (size_t)(wd_memory_held() - before));
+                       (size_t)(wd_memory_held() - before) - add_networks_on_host(out, stepper));
     if (!comm || comm->rank == 0)
         wd_memory_plan_add(out, "checkpoint on its way to disk", WD_MEMORY_SAVING, WD_MEMORY_HOST,
                            wd_checkpoint_write_bytes(&tensors));

@@ -284,7 +284,9 @@ static void shares_change_nothing(void **state)
             options.shard_optimizer = false;
             outcome whole = run(&options, ranks, CPU);
             options.shard_optimizer = true;
+            options.optimizer_on_host = i / 2; /* on simulated devices */
             outcome shared = run(&options, ranks, devices[i / 2]);
+            options.optimizer_on_host = false;
             assert_same(&whole, &shared);
             wd_free(whole.kept);
             wd_free(shared.kept);
@@ -307,9 +309,13 @@ static void snapshots_of_shares_are_whole(void **state)
         outcome whole = run(&options, 2, CPU);
         options.shard_optimizer = true;
         outcome shared = run(&options, 2, i ? SLOW_SIM : CPU);
+        options.optimizer_on_host = true;
+        outcome on_host = run(&options, 2, SLOW_SIM);
         assert_same(&whole, &shared);
+        assert_same(&whole, &on_host);
         wd_free(whole.kept);
         wd_free(shared.kept);
+        wd_free(on_host.kept);
     }
 }
 

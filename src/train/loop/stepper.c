@@ -133,6 +133,7 @@ wd_status wd__stepper_add_network(wd_stepper *m, const wd_params_names *names,
         .ema = o->ema,
         .by_round = o->deterministic_reduce,
         .shared = o->shard_optimizer,
+        .state_on_host = o->optimizer_on_host,
         .comm = o->comm,
     };
     WD_REQUIRE(m->networks < WD_NETWORKS_MAX, "a recipe has more than %d networks",
@@ -256,11 +257,24 @@ void wd_stepper_close(wd_stepper *m)
     wd_free(m);
 }
 
+static void update_networks(wd_stepper *m, const wd_step *step)
+{
+    for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], step->lr, step->progress);
+}
+
+/* Whether the networks are updated before the source is asked for the last targets of the next
+ * step, which may return only when most of them are made: what is in host memory is updated
+ * meanwhile. With several ranks gradients are exchanged meanwhile, and there is none yet. */
+static bool updates_early(const wd_stepper_options *o)
+{
+    return o->optimizer_on_host && !o->comm;
+}
+
 /* Makes the gradients of all micro-batches of a step, of all ranks.
  *
  * After each micro-batch the source is asked for the targets of one of the next step, so that the
  * teacher has work while the student computes, and both have while gradients are exchanged. */
-static wd_status make_gradients(wd_stepper *m, int64_t first, bool pauses, wd_err *err)
+static wd_status make_gradients(wd_stepper *m, int64_t first, const wd_step *step, wd_err *err)
 {
     const wd_stepper_options *o = &m->options;
     const int64_t ranks = wd_stepper_ranks(o), rank = o->comm ? o->comm->rank : 0;
@@ -273,7 +287,8 @@ static wd_status make_gradients(wd_stepper *m, int64_t first, bool pauses, wd_er
         wd_source_fill(m->source, &batch, sample, o->batch);
         o->recipe->train(m, &batch);
         wd_readback_gather(m->readback, m->loss, o->batch, m->queue);
-        if (!pauses)
+        if (updates_early(o) && round + 1 == o->accumulation) update_networks(m, step);
+        if (!step->pauses)
             WD_TRY(wd_source_prepare(m->source, ahead + (round + 1) * ranks * o->batch, err));
         for (int k = 0; k < m->networks; k++) wd_network_end_round(m->network[k]);
     }
@@ -286,8 +301,8 @@ wd_status wd_stepper_step(wd_stepper *m, const wd_step *step, wd_err *err)
     const int64_t of_phase = step->number - m->options.first_step, first = of_phase * samples;
     WD_TRY(wd_source_prepare(m->source, first + samples, err));
     WD_TRY(wd_source_begin_step(m->source, of_phase, step->progress, err));
-    WD_TRY(make_gradients(m, first, step->pauses, err));
-    for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], step->lr, step->progress);
+    WD_TRY(make_gradients(m, first, step, err));
+    if (!updates_early(&m->options)) update_networks(m, step);
     wd_readback_gather(m->readback, wd_optimizer_norm(wd_network_optimizer(m->network[0])), 1,
                        m->queue);
     wd_readback_commit(m->readback, step->number, m->queue);
@@ -482,9 +497,8 @@ static wd_status check_network(const wd_stepper *m, int network, wd_err *err)
     const wd_params *params = m->params[network];
     const wd_optimizer *optimizer = wd_network_optimizer(m->network[network]);
     for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
-        const float *x = params->buffer[kept[k]];
-        const int64_t count = wd_params_elements(params, kept[k]);
-        if (!x || wd_optimizer_finds_finite(optimizer, x, count, m->queue)) continue;
+        if (!params->buffer[kept[k]] || wd_optimizer_buffer_is_finite(optimizer, kept[k], m->queue))
+            continue;
         return wd_fail(err, WD_NOT_FINITE,
                        "training diverged: values of the %s are not finite. Lower --lr, or go on "
                        "from an earlier checkpoint with a lower one",

@@ -164,13 +164,16 @@ static void run(outcome *out, const wd_stepper_options *options, const char *lis
     }
     assert_int_equal(allocations(&r.devices), allocs); /* a steady-state step makes none */
     check_peaks(&plan, &r.devices);
-    out->count = 2 * wd__stepper_params(m)->count;
+    const wd_params *params = wd__stepper_params(m);
+    static const wd_params_buffer read[] = {WD_PARAMS_P, WD_PARAMS_EMA};
+    out->count = 2 * params->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
-    size_t bytes = (size_t)wd__stepper_params(m)->count * 4;
-    wd_queue_copy_and_wait(student, out->weights, wd__stepper_params(m)->buffer[WD_PARAMS_P],
-                           bytes);
-    wd_queue_copy_and_wait(student, out->weights + wd__stepper_params(m)->count,
-                           wd__stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
+    for (int i = 0; i < 2; i++) {
+        wd_params_collect(params, read[i], student);
+        wd_queue_copy_and_wait(student, out->weights + i * params->count,
+                               params->buffer[wd_params_whole(params, read[i])],
+                               (size_t)params->count * 4);
+    }
     wd_queue_wait(student);
     wd_stepper_close(m);
     wd_residency_close(residency);
@@ -247,6 +250,7 @@ static void check_strategies(wd_dtype storage)
             wd_placement p =
                 i == WD_STRATEGY_custom ? mixed(&size) : placed((wd_strategy)i, &size, list);
             p.buffers = 2 + k;
+            options.optimizer_on_host = (k + i) % 2;
             run(&got, &options, list, &p);
             assert_same(&got, &want);
         }

@@ -266,11 +266,9 @@ static wd_status open_samples(wd_trainer *t, wd_err *err)
 static wd_status check_start(const wd_trainer *t, wd_err *err)
 {
     const wd_stepper *m = t->stepper;
-    const wd_params *params = wd__stepper_params(m);
     const wd_pipeline *first = wd__stepper_first(wd__stepper_options_of(m));
-    if (wd_optimizer_finds_finite(wd_network_optimizer(wd__stepper_student(m)),
-                                  params->buffer[WD_PARAMS_P],
-                                  wd_params_elements(params, WD_PARAMS_P), wd__stepper_queue(m)))
+    if (wd_optimizer_buffer_is_finite(wd_network_optimizer(wd__stepper_student(m)), WD_PARAMS_P,
+                                      wd__stepper_queue(m)))
         return WD_OK;
     if (t->options->resume)
         return wd_fail(err, WD_NOT_FINITE, "%s: its weights are not finite: resume another one",

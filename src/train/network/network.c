@@ -43,19 +43,22 @@ wd_status wd_network_open(wd_network **out, const wd_network_options *o, wd_queu
 {
     wd_status status;
     wd_network *n;
+    wd_device *device = wd_queue_device(queue);
     const bool shared = o->shared && o->comm;
+    const bool on_host = o->state_on_host && !wd_device_traits(device)->reads_host;
     const wd_params_options params = {
         .names = o->names,
         .config = o->config,
         .dtype = o->dtype,
         .kinds = WD_PARAMS_TRAINED | (o->ema ? WD_PARAMS_WITH_EMA : 0) |
-                 (o->optimizer.alpha > 0 ? WD_PARAMS_WITH_SLOW : 0),
+                 (o->optimizer.alpha > 0 ? WD_PARAMS_WITH_SLOW : 0) |
+                 (on_host ? WD_PARAMS_STATE_ON_HOST : 0),
         .rank = shared ? o->comm->rank : 0,
         .ranks = shared ? o->comm->ranks : 1,
     };
     WD_TRY(wd_alloc((void **)&n, 1, sizeof *n, "a network", err));
     *n = (wd_network){.queue = queue, .by_round = o->by_round};
-    WD_TRY_OUT(wd_params_open_with(&n->params, &params, wd_queue_device(queue), err));
+    WD_TRY_OUT(wd_params_open_with(&n->params, &params, device, err));
     WD_TRY_OUT(wd_optimizer_open(&n->optimizer, &o->optimizer, &n->params, err));
     WD_TRY_OUT(wd_pass_open(&n->pass, &n->params, &o->shape, o->mode, queue, err));
     WD_TRY_OUT(open_ranks(n, o, err));

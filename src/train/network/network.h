@@ -28,9 +28,11 @@ typedef struct wd_network_options {
     wd_pass_mode mode;
     wd_optimizer_options optimizer;
     bool ema;
-    bool by_round; /* gradients are reduced by rounds: the same bits for any number of ranks */
-    bool shared;   /* each rank has moments, EMA and master weights of its share (ZeRO-1) */
-    wd_comm *comm; /* borrowed; NULL: there is one rank */
+    bool by_round;      /* gradients are reduced by rounds: the same bits for any number of ranks */
+    bool shared;        /* each rank has moments, EMA and master weights of its share (ZeRO-1) */
+    bool state_on_host; /* moments, EMA and, in BF16, master weights are in host memory, and stepped
+                         * there; no difference where the device is the processor */
+    wd_comm *comm;      /* borrowed; NULL: there is one rank */
 } wd_network_options;
 
 typedef struct wd_network wd_network;

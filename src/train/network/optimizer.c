@@ -9,10 +9,12 @@
 #include "core/memory.h"
 #include "core/require.h"
 #include "dev/ops.h"
+#include "train/network/optimizer_host.h"
 #include "train/network/shard.h"
 
 enum { SUM_SQUARES, NORM, FACTOR, LR, ALPHA, BETA3, SCALARS };
 static_assert(SCALARS - LR == WD_OPTIMIZER_RATES, "the rates are the last scalars");
+enum { STATE_BYTES = sizeof(int64_t) + SCALARS * sizeof(float) }; /* the steps, then the scalars */
 enum { UNDER_WAY = 4 };                 /* more steps than are launched ahead of the device */
 enum { LOOKED_AT = 64 * WD_SUM_CHUNK }; /* elements at a time: more would need more workspace */
 
@@ -24,6 +26,7 @@ struct wd_optimizer {
     float *host_rates; /* [UNDER_WAY, WD_OPTIMIZER_RATES] of steps that are under way */
     wd_event *rates_sent[UNDER_WAY]; /* from there */
     int64_t rates_next;
+    wd_optimizer_host *host; /* steps what is in host memory; NULL: nothing is; owned */
 };
 
 wd_optimizer_options wd_optimizer_defaults(void)
@@ -35,39 +38,6 @@ wd_optimizer_options wd_optimizer_defaults(void)
                                   .decay_scope = WD_DECAY_MATRICES,
                                   .grad_norm_max = 1,
                                   .ema_decay = 0.999};
-}
-
-wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *options,
-                            wd_params *params, wd_err *err)
-{
-    WD_REQUIRE(params->kinds & WD_PARAMS_TRAINED, "a network without moments is to be trained");
-    WD_REQUIRE(!(options->alpha > 0) || params->buffer[WD_PARAMS_SLOW],
-               "a network without slow moments is to be trained by AdEMAMix");
-    wd_status status;
-    wd_optimizer *o;
-    wd_device *device = params->device;
-    WD_TRY(wd_alloc((void **)&o, 1, sizeof *o, "an optimizer", err));
-    *o = (wd_optimizer){.options = *options, .params = params};
-    WD_TRY_OUT(wd_device_alloc((void **)&o->steps, device,
-                               sizeof(int64_t) + SCALARS * sizeof(float), "gradient norm", err));
-    o->scalars = (float *)(o->steps + 1);
-    WD_TRY_OUT(wd_host_alloc((void **)&o->host_rates, device,
-                             UNDER_WAY * WD_OPTIMIZER_RATES * sizeof(float), "learning rates",
-                             err));
-    for (int i = 0; i < UNDER_WAY; i++) WD_TRY_OUT(wd_event_open(&o->rates_sent[i], device, err));
-    *out = o;
-out:
-    if (status != WD_OK) wd_optimizer_close(o);
-    return status;
-}
-
-void wd_optimizer_close(wd_optimizer *optimizer)
-{
-    if (!optimizer) return;
-    for (int i = 0; i < UNDER_WAY; i++) wd_event_close(optimizer->rates_sent[i]);
-    if (optimizer->host_rates) wd_host_free(optimizer->params->device, optimizer->host_rates);
-    if (optimizer->steps) wd_device_free(optimizer->params->device, optimizer->steps);
-    wd_free(optimizer);
 }
 
 const float *wd_optimizer_norm(const wd_optimizer *optimizer)
@@ -84,6 +54,7 @@ void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
     if (!params->buffer[WD_PARAMS_EMA]) return;
+    wd__params_await(params, queue);
     if (params->shard) {
         wd__shard_copy_weights(params->shard, WD_PARAMS_EMA, queue);
         return;
@@ -104,36 +75,44 @@ void wd_optimizer_set_steps(wd_optimizer *optimizer, int64_t steps, wd_queue *qu
     wd_queue_copy_and_wait(queue, optimizer->steps, &steps, sizeof steps);
 }
 
-/* Elements from `first` on, which are `packed` on in packed buffers. */
-static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t packed,
-                         int64_t count, double decay, wd_queue *queue)
+/* Elements that one launch steps. */
+typedef struct element_run {
+    int64_t first, count;
+    int64_t packed; /* its first in packed buffers */
+    double decay;
+} element_run;
+
+typedef void run_fn(void *context, const element_run *run);
+
+/* A step of `run`. */
+static wd_adamw_args adamw_of(const wd_optimizer *optimizer, const element_run *run)
 {
     const wd_params *params = optimizer->params;
     const wd_optimizer_options *o = &optimizer->options;
     float *ema = params->buffer[WD_PARAMS_EMA];
     float *slow = o->alpha > 0 ? params->buffer[WD_PARAMS_SLOW] : NULL;
-    const int64_t weight = wd__params_is_packed(params, WD_PARAMS_P) ? packed : first;
-    wd_op_adamw(queue, &(wd_adamw_args){
-                           .p = params->buffer[WD_PARAMS_P] + weight,
-                           .m = params->buffer[WD_PARAMS_M] + packed,
-                           .v = params->buffer[WD_PARAMS_V] + packed,
-                           .slow = slow ? slow + packed : NULL,
-                           .grad = params->buffer[WD_PARAMS_G] + first,
-                           .copy = params->copy ? params->copy + first : NULL,
-                           .copy_type = WD_BF16,
-                           .ema = ema ? ema + packed : NULL,
-                           .factor = wd__optimizer_factor(optimizer),
-                           .step = optimizer->steps,
-                           .lr = optimizer->scalars + LR,
-                           .alpha = optimizer->scalars + ALPHA,
-                           .beta3 = optimizer->scalars + BETA3,
-                           .count = count,
-                           .beta1 = (float)o->beta1,
-                           .beta2 = (float)o->beta2,
-                           .eps = (float)o->eps,
-                           .decay = (float)decay,
-                           .ema_decay = (float)o->ema_decay,
-                       });
+    const int64_t weight = wd__params_is_packed(params, WD_PARAMS_P) ? run->packed : run->first;
+    return (wd_adamw_args){
+        .p = params->buffer[WD_PARAMS_P] + weight,
+        .m = params->buffer[WD_PARAMS_M] + run->packed,
+        .v = params->buffer[WD_PARAMS_V] + run->packed,
+        .slow = slow ? slow + run->packed : NULL,
+        .grad = params->buffer[WD_PARAMS_G] + run->first,
+        .copy = params->copy ? params->copy + run->first : NULL,
+        .copy_type = WD_BF16,
+        .ema = ema ? ema + run->packed : NULL,
+        .factor = wd__optimizer_factor(optimizer),
+        .step = optimizer->steps,
+        .lr = optimizer->scalars + LR,
+        .alpha = optimizer->scalars + ALPHA,
+        .beta3 = optimizer->scalars + BETA3,
+        .count = run->count,
+        .beta1 = (float)o->beta1,
+        .beta2 = (float)o->beta2,
+        .eps = (float)o->eps,
+        .decay = (float)run->decay,
+        .ema_decay = (float)o->ema_decay,
+    };
 }
 
 /* Decay of one line of the table. [D] and [1, 6, D] tables count as vectors: what is one number per
@@ -145,29 +124,27 @@ static double decay_of(const wd_optimizer *optimizer, const wd_tensor_spec *spec
     return matrix ? optimizer->options.decay : 0;
 }
 
-/* Elements [begin, end), or what of them is this rank's. */
-static void step_range(const wd_optimizer *optimizer, int64_t begin, int64_t end, double decay,
-                       wd_queue *queue)
+/* Calls `fn` for elements [begin, end), or for what of them is this rank's. */
+static void each_piece(const wd_optimizer *optimizer, int64_t begin, int64_t end, double decay,
+                       run_fn *fn, void *context)
 {
     const wd_params *params = optimizer->params;
     const wd_pieces *pieces = &params->pieces;
-    if (!params->shard) {
-        launch_adamw(optimizer, begin, begin, end - begin, decay, queue);
+    if (!pieces->ranks) {
+        fn(context, &(element_run){begin, end - begin, begin, decay});
         return;
     }
     for (int64_t b = begin / pieces->bucket; b * pieces->bucket < end; b++) {
         const wd_range own = wd_pieces_piece(pieces, b, params->rank);
         const int64_t from = own.first > begin ? own.first : begin;
         const int64_t to = own.end < end ? own.end : end;
-        if (from < to)
-            launch_adamw(optimizer, from,
-                         wd_pieces_packed(pieces, b, params->rank) + from - own.first, to - from,
-                         decay, queue);
+        const int64_t packed = wd_pieces_packed(pieces, b, params->rank) + from - own.first;
+        if (from < to) fn(context, &(element_run){from, to - from, packed, decay});
     }
 }
 
-/* Runs of neighbours with the same decay, one launch each; just one without decay. */
-static void step_ranges(const wd_optimizer *optimizer, wd_queue *queue)
+/* Calls `fn` for runs of neighbours with the same decay; just one without decay. */
+static void each_run(const wd_optimizer *optimizer, run_fn *fn, void *context)
 {
     const wd_params *params = optimizer->params;
     const wd_tensor_table *table = &params->table;
@@ -177,10 +154,121 @@ static void step_ranges(const wd_optimizer *optimizer, wd_queue *queue)
         bool last = i == table->count;
         if (!last && decay_of(optimizer, &table->spec[i]) == decay) continue;
         int64_t end = last ? params->count : params->offset[i];
-        if (end > begin) step_range(optimizer, begin, end, decay, queue);
+        if (end > begin) each_piece(optimizer, begin, end, decay, fn, context);
         begin = end;
     }
 }
+
+/* ---- on the device ---- */
+
+typedef struct launcher {
+    const wd_optimizer *optimizer;
+    wd_queue *queue;
+} launcher;
+
+static void launch_run(void *context, const element_run *run)
+{
+    const launcher *l = context;
+    const wd_adamw_args args = adamw_of(l->optimizer, run);
+    wd_op_adamw(l->queue, &args);
+}
+
+/* ---- in host memory ---- */
+
+/* Runs, cut into chunks. */
+typedef struct chunk_list {
+    const wd_optimizer *optimizer;
+    wd_host_chunk *chunk; /* NULL: they are only counted */
+    int64_t count;
+} chunk_list;
+
+static void add_chunks(void *context, const element_run *whole)
+{
+    chunk_list *to = context;
+    for (int64_t at = 0; at < whole->count; at += WD_HOST_CHUNK) {
+        const int64_t left = whole->count - at;
+        const element_run part = {.first = whole->first + at,
+                                  .count = left < WD_HOST_CHUNK ? left : WD_HOST_CHUNK,
+                                  .packed = whole->packed + at,
+                                  .decay = whole->decay};
+        if (to->chunk)
+            to->chunk[to->count] = (wd_host_chunk){adamw_of(to->optimizer, &part), part.first};
+        to->count++;
+    }
+}
+
+static wd_status open_host(wd_optimizer *o, wd_err *err)
+{
+    static const size_t scalars = sizeof(int64_t);
+    const wd_host_scalars of_step = {.device = o->steps,
+                                     .bytes = STATE_BYTES,
+                                     .factor = scalars + FACTOR * sizeof(float),
+                                     .lr = scalars + LR * sizeof(float),
+                                     .alpha = scalars + ALPHA * sizeof(float),
+                                     .beta3 = scalars + BETA3 * sizeof(float)};
+    chunk_list list = {.optimizer = o};
+    if (!wd_params_is_on_host(o->params, WD_PARAMS_M)) return WD_OK;
+    each_run(o, add_chunks, &list);
+    WD_TRY(wd_alloc((void **)&list.chunk, (size_t)list.count + 1, sizeof *list.chunk,
+                    "an optimizer in host memory", err));
+    list.count = 0;
+    each_run(o, add_chunks, &list);
+    WD_TRY(wd__optimizer_host_open(&o->host, o->params, &of_step, list.chunk, list.count, err));
+    o->params->host = o->host;
+    o->params->await = wd__optimizer_host_await;
+    return WD_OK;
+}
+
+wd_optimizer_traffic wd_optimizer_host_traffic(wd_dtype dtype, double weights, double islands,
+                                               double share)
+{
+    const double scalars = STATE_BYTES;
+    if (dtype == WD_F32) /* weights come and go */
+        return (wd_optimizer_traffic){.in = 4 * share, .out = 8 * share + scalars};
+    const bool sends_islands = share == weights; /* else they go from rank to rank */
+    return (wd_optimizer_traffic){.in = 2 * share + (sends_islands ? 4 * islands : 0),
+                                  .out = 4 * share + scalars};
+}
+
+/* ---- open and close ---- */
+
+wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *options,
+                            wd_params *params, wd_err *err)
+{
+    WD_REQUIRE(params->kinds & WD_PARAMS_TRAINED, "a network without moments is to be trained");
+    WD_REQUIRE(!(options->alpha > 0) || params->buffer[WD_PARAMS_SLOW],
+               "a network without slow moments is to be trained by AdEMAMix");
+    wd_status status;
+    wd_optimizer *o;
+    wd_device *device = params->device;
+    WD_TRY(wd_alloc((void **)&o, 1, sizeof *o, "an optimizer", err));
+    *o = (wd_optimizer){.options = *options, .params = params};
+    WD_TRY_OUT(wd_device_alloc((void **)&o->steps, device, STATE_BYTES, "gradient norm", err));
+    o->scalars = (float *)(o->steps + 1);
+    WD_TRY_OUT(wd_host_alloc((void **)&o->host_rates, device,
+                             UNDER_WAY * WD_OPTIMIZER_RATES * sizeof(float), "learning rates",
+                             err));
+    for (int i = 0; i < UNDER_WAY; i++) WD_TRY_OUT(wd_event_open(&o->rates_sent[i], device, err));
+    WD_TRY_OUT(open_host(o, err));
+    *out = o;
+out:
+    if (status != WD_OK) wd_optimizer_close(o);
+    return status;
+}
+
+void wd_optimizer_close(wd_optimizer *optimizer)
+{
+    if (!optimizer) return;
+    wd__optimizer_host_close(optimizer->host);
+    optimizer->params->host = NULL;
+    optimizer->params->await = NULL;
+    for (int i = 0; i < UNDER_WAY; i++) wd_event_close(optimizer->rates_sent[i]);
+    if (optimizer->host_rates) wd_host_free(optimizer->params->device, optimizer->host_rates);
+    if (optimizer->steps) wd_device_free(optimizer->params->device, optimizer->steps);
+    wd_free(optimizer);
+}
+
+/* ---- a step ---- */
 
 /* The copy's source goes round; what is launched reads one place on the device. */
 static void send_rates(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue)
@@ -198,6 +286,7 @@ static void send_rates(wd_optimizer *optimizer, double lr, double progress, wd_q
 void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
+    wd__params_await(params, queue);
     if (params->shard)
         wd__shard_sum_squares(params->shard, optimizer->scalars + SUM_SQUARES, queue);
     else
@@ -211,8 +300,26 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_q
                                              .sum = optimizer->scalars + SUM_SQUARES,
                                              .norm_max = (float)optimizer->options.grad_norm_max});
     send_rates(optimizer, lr, progress, queue);
-    step_ranges(optimizer, queue);
-    if (params->shard) wd__shard_publish(params->shard, queue);
+    if (optimizer->host)
+        wd__optimizer_host_step(optimizer->host, queue);
+    else
+        each_run(optimizer, launch_run, &(launcher){optimizer, queue});
+    if (!params->shard) return;
+    wd__params_await(params, queue); /* the other ranks wait for these weights */
+    wd__shard_publish(params->shard, queue);
+}
+
+bool wd_optimizer_buffer_is_finite(const wd_optimizer *optimizer, wd_params_buffer buffer,
+                                   wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    const float *x = params->buffer[buffer];
+    const int64_t count = wd_params_elements(params, buffer);
+    wd__params_await(params, queue);
+    if (!wd_params_is_on_host(params, buffer))
+        return wd_optimizer_finds_finite(optimizer, x, count, queue);
+    wd_queue_wait(queue); /* which may be filling it */
+    return wd__optimizer_host_finds_finite(optimizer->host, x, count);
 }
 
 bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, int64_t count,

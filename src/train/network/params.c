@@ -39,10 +39,26 @@ wd_pieces wd__params_pieces(const wd_params *params, int ranks)
     return wd__params_cut(params->count, ranks);
 }
 
+/* Whether passes read or write the buffer itself. */
+static bool passes_take(const wd_params *params, wd_params_buffer buffer)
+{
+    return buffer == WD_PARAMS_G || (buffer == WD_PARAMS_P && params->dtype == WD_F32);
+}
+
 bool wd__params_is_packed(const wd_params *params, wd_params_buffer buffer)
 {
-    if (!params->pieces.ranks || buffer == WD_PARAMS_G) return false;
-    return buffer != WD_PARAMS_P || params->dtype == WD_BF16;
+    return params->pieces.ranks && !passes_take(params, buffer);
+}
+
+bool wd_params_is_on_host(const wd_params *params, wd_params_buffer buffer)
+{
+    return (params->kinds & WD_PARAMS_STATE_ON_HOST) && !passes_take(params, buffer);
+}
+
+/* Whether wd_params_collect brings it together. */
+static bool is_aside(const wd_params *params, wd_params_buffer buffer)
+{
+    return wd__params_is_packed(params, buffer) || wd_params_is_on_host(params, buffer);
 }
 
 int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer)
@@ -73,11 +89,11 @@ static void share(wd_params *params, const wd_params_options *options)
     params->share = wd_pieces_share(&params->pieces, options->rank);
 }
 
-/* Islands that passes take from elsewhere, since `p` is packed or is not there. */
+/* Islands that passes take from elsewhere, since `p` is aside or is not there. */
 static wd_status open_islands(wd_params *params, wd_err *err)
 {
     const wd_tensor_table *table = &params->table;
-    if (!wd__params_is_packed(params, WD_PARAMS_P) && wants(params, WD_PARAMS_P)) return WD_OK;
+    if (!is_aside(params, WD_PARAMS_P) && wants(params, WD_PARAMS_P)) return WD_OK;
     WD_TRY(wd_alloc((void **)&params->island_offset, (size_t)table->count,
                     sizeof *params->island_offset, "offsets of the parameters", err));
     for (int64_t i = 0; i < table->count; i++) {
@@ -120,11 +136,14 @@ wd_status wd_params_open_with(wd_params *out, const wd_params_options *options, 
     share(&params, options);
     WD_TRY_OUT(open_islands(&params, err));
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
-        if (!wants(&params, (wd_params_buffer)i)) continue;
-        WD_TRY_OUT(wd_device_alloc((void **)&params.buffer[i], device,
-                                   (size_t)wd_params_elements(&params, (wd_params_buffer)i) *
-                                       sizeof(float),
-                                   names->buffer[i], err));
+        const wd_params_buffer buffer = (wd_params_buffer)i;
+        const size_t bytes = (size_t)wd_params_elements(&params, buffer) * sizeof(float);
+        void **to = (void **)&params.buffer[i];
+        if (!wants(&params, buffer)) continue;
+        if (wd_params_is_on_host(&params, buffer))
+            WD_TRY_OUT(wd_host_alloc(to, device, bytes, names->buffer[i], err));
+        else
+            WD_TRY_OUT(wd_device_alloc(to, device, bytes, names->buffer[i], err));
     }
     if (params.dtype == WD_BF16) {
         WD_TRY_OUT(wd_device_alloc((void **)&params.copy, device,
@@ -141,7 +160,10 @@ out:
 void wd_params_close(wd_params *params)
 {
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
-        if (params->buffer[i]) wd_device_free(params->device, params->buffer[i]);
+        if (wd_params_is_on_host(params, (wd_params_buffer)i))
+            wd_host_free(params->device, params->buffer[i]);
+        else if (params->buffer[i])
+            wd_device_free(params->device, params->buffer[i]);
     }
     if (params->copy) wd_device_free(params->device, params->copy);
     if (params->islands) wd_device_free(params->device, params->islands);
@@ -155,7 +177,7 @@ size_t wd_params_bytes(const wd_params *params)
 {
     size_t bytes = params->copy ? (size_t)params->count * sizeof(uint16_t) : 0;
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
-        if (params->buffer[i])
+        if (params->buffer[i] && !wd_params_is_on_host(params, (wd_params_buffer)i))
             bytes += (size_t)wd_params_elements(params, (wd_params_buffer)i) * sizeof(float);
     }
     return bytes + (size_t)params->islands_count * sizeof(float);
@@ -164,7 +186,7 @@ size_t wd_params_bytes(const wd_params *params)
 wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line)
 {
     const wd_tensor_spec *spec = &params->table.spec[line];
-    float *base = wd__params_is_packed(params, buffer) ? NULL : params->buffer[buffer];
+    float *base = is_aside(params, buffer) ? NULL : params->buffer[buffer];
     wd_tensor view = {
         .data = base ? base + params->offset[line] : NULL, .dtype = WD_F32, .ndim = spec->ndim};
     memcpy(view.dim, spec->dim, sizeof view.dim);
@@ -173,8 +195,8 @@ wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int
 
 wd_tensor wd_params_weight(const wd_params *params, int64_t line)
 {
-    wd_tensor out =
-        wd_params_tensor(params, params->pieces.ranks ? WD_PARAMS_P : params->shown, line);
+    wd_tensor out = wd_params_tensor(
+        params, is_aside(params, params->shown) ? WD_PARAMS_P : params->shown, line);
     out.dtype = wd_spec_dtype(&params->table.spec[line], params->dtype);
     if (out.dtype == WD_BF16)
         out.data = params->copy + params->offset[line];
@@ -212,18 +234,37 @@ void wd__params_stage_range(int64_t *first, int64_t *count, const wd_params *par
 
 wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffer)
 {
-    return wd__params_is_packed(params, buffer) ? WD_PARAMS_G : buffer;
+    return is_aside(params, buffer) ? WD_PARAMS_G : buffer;
+}
+
+void wd__params_await(const wd_params *params, wd_queue *queue)
+{
+    if (params->await) params->await(params->host, queue);
+}
+
+static void copy_floats(wd_queue *queue, float *to, const float *from, int64_t count)
+{
+    wd_queue_copy(queue, to, from, (size_t)count * sizeof(float));
 }
 
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
-    if (wd__params_is_packed(params, buffer))
+    if (!is_aside(params, buffer)) return;
+    wd__params_await(params, queue);
+    if (params->shard)
         params->sharing->collect(params->shard, buffer, queue);
+    else
+        copy_floats(queue, params->buffer[WD_PARAMS_G], params->buffer[buffer], params->count);
 }
 
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
-    if (wd__params_is_packed(params, buffer)) params->sharing->take(params->shard, buffer, queue);
+    if (!is_aside(params, buffer)) return;
+    wd__params_await(params, queue);
+    if (params->shard)
+        params->sharing->take(params->shard, buffer, queue);
+    else
+        copy_floats(queue, params->buffer[buffer], params->buffer[WD_PARAMS_G], params->count);
 }
 
 static void cast_copy(const wd_params *to, const float *from, wd_queue *queue)
@@ -235,14 +276,29 @@ static void cast_copy(const wd_params *to, const float *from, wd_queue *queue)
                                       .count = to->count});
 }
 
+/* Weights, which passes take themselves, and the EMA on the host change places. */
+static void swap_ema(const wd_params *params, wd_queue *queue)
+{
+    float *const p = params->buffer[WD_PARAMS_P], *const ema = params->buffer[WD_PARAMS_EMA];
+    copy_floats(queue, params->buffer[WD_PARAMS_G], p, params->count);
+    copy_floats(queue, p, ema, params->count);
+    copy_floats(queue, ema, params->buffer[WD_PARAMS_G], params->count);
+}
+
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
     WD_REQUIRE((buffer == WD_PARAMS_P || buffer == WD_PARAMS_EMA) && params->buffer[buffer],
                "weights of buffer %d are to be shown", (int)buffer);
-    if (params->shard) params->sharing->show(params->shard, buffer, queue);
+    wd__params_await(params, queue);
+    if (params->shard)
+        params->sharing->show(params->shard, buffer, queue);
+    else if (is_aside(params, buffer) && params->copy)
+        wd_params_copy_computed(params, params, buffer, queue);
+    else if (is_aside(params, WD_PARAMS_EMA) && !params->copy && buffer != params->shown)
+        swap_ema(params, queue);
+    else if (params->copy)
+        cast_copy(params, params->buffer[buffer], queue);
     params->shown = buffer;
-    if (params->shard) return;
-    if (params->copy) cast_copy(params, params->buffer[buffer], queue);
 }
 
 void wd_params_copy_computed(wd_params *to, const wd_params *from, wd_params_buffer buffer,
@@ -254,7 +310,7 @@ void wd_params_copy_computed(wd_params *to, const wd_params *from, wd_params_buf
     wd_params_collect(from, buffer, queue);
     const float *whole = from->buffer[wd_params_whole(from, buffer)];
     if (!to->copy) {
-        wd_queue_copy(queue, to->buffer[WD_PARAMS_P], whole, (size_t)to->count * sizeof(float));
+        copy_floats(queue, to->buffer[WD_PARAMS_P], whole, to->count);
         return;
     }
     cast_copy(to, whole, queue);
@@ -267,6 +323,7 @@ void wd_params_copy_computed(wd_params *to, const wd_params *from, wd_params_buf
 
 void wd_params_zero_grads(const wd_params *params, wd_queue *queue)
 {
+    wd__params_await(params, queue);
     wd_op_fill(
         queue,
         &(wd_fill_args){.to = params->buffer[WD_PARAMS_G], .type = WD_F32, .count = params->count});

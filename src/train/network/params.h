@@ -17,7 +17,12 @@
  * whole; between steps their place is where what is packed is brought together
  * (train/network/shard.h). With N elements, n of them this rank's, I of islands, and EMA: 8 N + 12
  * n bytes instead of 20 N in F32, 6 N + 16 n + 4 I instead of 22 N in BF16. AdEMAMix's slow moments
- * add 4 n. */
+ * add 4 n.
+ *
+ * With WD_PARAMS_STATE_ON_HOST what is only read and written by the optimizer lies in host memory:
+ * moments, EMA and, in BF16, `p` (train/network/optimizer_host.h). The device then has 6 N + 4 I
+ * bytes in BF16 and 8 N in F32, the host 16 n or 12 n. What is on the host or packed is *aside*:
+ * wd_params_collect brings it together where gradients are. */
 #ifndef WD_TRAIN_NETWORK_PARAMS_H
 #define WD_TRAIN_NETWORK_PARAMS_H
 
@@ -31,9 +36,11 @@ enum { WD_PARAMS_ALIGN = 32 }; /* elements: 128 bytes in fp32, 64 in bf16 */
 enum {
     WD_PARAMS_TRAINED = 1, /* gradients and moments */
     WD_PARAMS_WITH_EMA = 2,
-    WD_PARAMS_WITH_SLOW = 4,  /* AdEMAMix's slow moments, beside those of WD_PARAMS_TRAINED */
-    WD_PARAMS_AS_COMPUTED = 8 /* of the weights only what passes take: in BF16 the copy and the
-                               * islands, without `p`. Not trained */
+    WD_PARAMS_WITH_SLOW = 4,     /* AdEMAMix's slow moments, beside those of WD_PARAMS_TRAINED */
+    WD_PARAMS_AS_COMPUTED = 8,   /* of the weights only what passes take: in BF16 the copy and the
+                                  * islands, without `p`. Not trained */
+    WD_PARAMS_STATE_ON_HOST = 16 /* what passes do not take is in host memory. The device is not
+                                  * the processor */
 };
 
 /* The flat buffers that hold a value for each weight, as checkpoints name them. */
@@ -83,6 +90,9 @@ typedef struct wd_params_options {
  * wd_params_take and wd_params_show call these. */
 typedef struct wd_shard wd_shard;
 
+/* Steps the buffers that are on the host (train/network/optimizer_host.h). */
+typedef struct wd_optimizer_host wd_optimizer_host;
+
 typedef struct wd_params_sharing {
     void (*collect)(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
     void (*take)(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
@@ -99,7 +109,8 @@ typedef struct wd_params {
     wd_dtype dtype;                   /* compute dtype: F32 or BF16 */
     unsigned kinds;                   /* as in wd_params_options */
     wd_device *device;                /* borrowed */
-    float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32, device; NULL where not
+    float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32; on the device, or in
+                                       * pinned host memory (wd_params_is_on_host); NULL where not
                                        * wanted; owned */
     uint16_t *copy;                   /* [count] BF16, device; NULL with dtype F32; owned */
     wd_params_buffer shown;           /* P or EMA: what wd__params_weights shows */
@@ -109,8 +120,12 @@ typedef struct wd_params {
     int64_t share;                    /* elements that are this rank's */
     const wd_params_sharing *sharing; /* set by wd__shard_open, with the next; else NULL */
     wd_shard *shard;                  /* borrowed */
+    void (*await)(wd_optimizer_host *host, wd_queue *queue); /* set by the optimizer, with the
+                                                              * next; NULL: no buffer is on the
+                                                              * host */
+    wd_optimizer_host *host;                                 /* borrowed */
     /* where passes cannot take the islands from `p` */
-    float *islands;         /* [islands_count] F32, device; NULL where `p` is whole; owned */
+    float *islands; /* [islands_count] F32, device; NULL where `p` is whole on the device; owned */
     int64_t *island_offset; /* [table.count] of the island that a line is; owned */
     int64_t islands_count;
 } wd_params;
@@ -124,7 +139,7 @@ wd_status wd_params_open(wd_params *out, const wd_dit_config *config, wd_dtype d
                          unsigned kinds, wd_device *device, wd_err *err);
 void wd_params_close(wd_params *params); /* a zeroed one is fine */
 
-/* Device bytes of an open one. */
+/* Device bytes of an open one, without those in host memory. */
 size_t wd_params_bytes(const wd_params *params);
 
 /* Table line `line` of the weights as the passes take them: compute dtype, islands F32. */
@@ -141,21 +156,28 @@ wd_pieces wd__params_cut(int64_t count, int ranks);
 /* Elements that a buffer has on this rank: all, or its share where it is packed, at least one. */
 int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer);
 
-/* Whether a buffer is packed. */
+/* Whether a buffer is packed; whether it is in host memory. */
 bool wd__params_is_packed(const wd_params *params, wd_params_buffer buffer);
+bool wd_params_is_on_host(const wd_params *params, wd_params_buffer buffer);
 
-/* Where a buffer is whole: itself, or where wd_params_collect brings it. */
+/* Where a buffer is whole on the device: itself, or where wd_params_collect brings it. */
 wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffer);
 
-/* Brings a packed buffer together in wd_params_whole's place, on all ranks, all of which call it.
- * Gradients are overwritten. Nothing to do where it is whole. */
+/* Brings a buffer that is packed or on the host together in wd_params_whole's place, on all ranks,
+ * all of which call it. Gradients are overwritten. Nothing to do where it is whole on the device.
+ */
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
-/* Copies this rank's pieces of a packed buffer from wd_params_whole's place, where all of it was
- * written before. */
+/* Copies a buffer that is packed or on the host, of the packed one this rank's pieces, from
+ * wd_params_whole's place, where all of it was written before. */
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
-/* One tensor of a flat buffer: F32 view of table line `line`; without data where it is packed. */
+/* `queue` waits for the step that is under way on the host. Whoever reads or writes buffers by
+ * other functions than those of this header calls it before. */
+void wd__params_await(const wd_params *params, wd_queue *queue);
+
+/* One tensor of a flat buffer: F32 view of table line `line`; without data where it is packed or on
+ * the host. */
 wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line);
 
 /* The elements of a stage: [*first, *first + *count) of every buffer. */

@@ -263,9 +263,14 @@ static void show(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
     }
     for (int64_t b = 0; p->copy && b < buckets_of(s); b++) {
         const own piece = own_of(s, b);
+        const float *from = p->buffer[buffer] + piece.packed;
         if (!piece.count) continue;
+        if (wd_params_is_on_host(p, buffer)) { /* which kernels do not read */
+            copy_floats(queue, p->buffer[WD_PARAMS_G] + piece.first, from, piece.count);
+            from = p->buffer[WD_PARAMS_G] + piece.first;
+        }
         wd_op_cast(queue, &(wd_cast_args){.to = p->copy + piece.first,
-                                          .from = p->buffer[buffer] + piece.packed,
+                                          .from = from,
                                           .to_type = WD_BF16,
                                           .from_type = WD_F32,
                                           .count = piece.count});

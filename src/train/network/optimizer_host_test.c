@@ -1,0 +1,227 @@
+/* Steps in host memory give the bits of steps on the device, in every buffer and in the weights
+ * that passes take. */
+#include "train/network/optimizer_host.h"
+
+#include "dev/ops.h"
+#include "student_fixture.h"
+#include "train/network/optimizer.h"
+
+static wd_status open_sim(wd_device **out, int threads, wd_err *err)
+{
+    (void)threads;
+    return wd_device_open_sim(out, &(wd_sim_options){.bytes = (size_t)1 << 30}, err);
+}
+
+/* Fills a buffer that may be in host memory. */
+static void fill(const bench *b, wd_params *params, wd_params_buffer buffer, uint64_t seed)
+{
+    fill_buffer(b, params, wd_params_whole(params, buffer), seed, 1, 0);
+    wd_params_take(params, buffer, b->queue);
+}
+
+/* A buffer that may be in host memory, as a new array. Gradients are overwritten. */
+static float *read_whole(const bench *b, const wd_params *params, wd_params_buffer buffer)
+{
+    wd_params_collect(params, buffer, b->queue);
+    return read_floats(b, params->buffer[wd_params_whole(params, buffer)], params->count);
+}
+
+/* Fails where passes take other weights of `host` than of `device`. */
+static void compare_weights(const bench *b, const wd_params *host, const wd_params *device)
+{
+    for (int64_t line = 0; line < device->table.count; line++) {
+        const wd_tensor is = wd_params_weight(host, line), should = wd_params_weight(device, line);
+        const size_t bytes = wd_tensor_bytes(&should);
+        char *found, *expected;
+        wd_err err;
+        wd_test_ok(wd_alloc((void **)&found, 2, bytes, "weights", &err), &err);
+        expected = found + bytes;
+        wd_queue_copy_and_wait(b->queue, found, is.data, bytes);
+        wd_queue_copy_and_wait(b->queue, expected, should.data, bytes);
+        assert_int_equal(is.dtype, should.dtype);
+        assert_memory_equal(found, expected, bytes);
+        wd_free(found);
+    }
+}
+
+static void compare_buffers(const bench *b, const wd_params *host, const wd_params *device)
+{
+    for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
+        const wd_params_buffer buffer = (wd_params_buffer)i;
+        if (buffer == WD_PARAMS_G || !device->buffer[i]) continue;
+        float *found = read_whole(b, host, buffer), *expected = read_whole(b, device, buffer);
+        assert_memory_equal(found, expected, (size_t)device->count * sizeof *found);
+        wd_free(found);
+        wd_free(expected);
+    }
+}
+
+/* A network and its optimizer. */
+typedef struct trained {
+    wd_params params;
+    wd_optimizer *optimizer;
+} trained;
+
+static void open_trained(trained *t, const bench *b, const wd_dit_config *config, wd_dtype dtype,
+                         unsigned kinds, const wd_optimizer_options *options)
+{
+    wd_err err;
+    wd_test_ok(wd_params_open(&t->params, config, dtype, kinds, b->device, &err), &err);
+    wd_test_ok(wd_optimizer_open(&t->optimizer, options, &t->params, &err), &err);
+    fill(b, &t->params, WD_PARAMS_P, 1);
+    wd_optimizer_start_ema(t->optimizer, b->queue);
+    wd_params_show(&t->params, WD_PARAMS_P, b->queue);
+}
+
+static void close_trained(trained *t)
+{
+    wd_optimizer_close(t->optimizer);
+    wd_params_close(&t->params);
+}
+
+/* Steps, of which the second is dropped. */
+static void take_steps(const bench *b, trained *t, int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        wd_params_zero_grads(&t->params, b->queue);
+        fill_buffer(b, &t->params, WD_PARAMS_G, (uint64_t)(100 + i), 0.1f, 0);
+        if (i == 1)
+            wd_queue_copy_and_wait(b->queue, t->params.buffer[WD_PARAMS_G] + 7, &(float){NAN},
+                                   sizeof(float));
+        wd_optimizer_step(t->optimizer, 0.01, 0.2 * i, b->queue);
+    }
+}
+
+static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, double alpha)
+{
+    enum { STEPS = 5 };
+    bench b = bench_on(open_sim, 1);
+    trained host, device;
+    wd_optimizer_options options = wd_optimizer_defaults();
+    options.decay = decay;
+    options.alpha = alpha;
+    options.beta3 = 0.99;
+    const unsigned kinds =
+        WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA | (alpha > 0 ? WD_PARAMS_WITH_SLOW : 0u);
+    open_trained(&host, &b, config, dtype, kinds | WD_PARAMS_STATE_ON_HOST, &options);
+    open_trained(&device, &b, config, dtype, kinds, &options);
+    compare_weights(&b, &host.params, &device.params);
+    take_steps(&b, &host, STEPS);
+    take_steps(&b, &device, STEPS);
+    assert_int_equal(wd_optimizer_steps(host.optimizer, b.queue), STEPS - 1);
+    static const wd_params_buffer shown[] = {WD_PARAMS_EMA, WD_PARAMS_P};
+    for (int i = 0; i < 2; i++) {
+        wd_params_show(&host.params, shown[i], b.queue);
+        wd_params_show(&device.params, shown[i], b.queue);
+        compare_weights(&b, &host.params, &device.params);
+    }
+    compare_buffers(&b, &host.params, &device.params);
+    take_steps(&b, &host, 1);
+    take_steps(&b, &device, 1);
+    wd_params_show(&host.params, WD_PARAMS_P, b.queue);
+    compare_weights(&b, &host.params, &device.params);
+    compare_buffers(&b, &host.params, &device.params);
+    close_trained(&host);
+    close_trained(&device);
+    bench_close(&b);
+}
+
+/* Runs of the same decay are chunks of their own: there are many more than staging places. */
+static void test_bits(void **state)
+{
+    (void)state;
+    const wd_dit_config config = small_config();
+    compare(&config, WD_F32, 0, 0);
+    compare(&config, WD_F32, 0.1, 5);
+    compare(&config, WD_BF16, 0.1, 0);
+    compare(&config, WD_BF16, 0.1, 5);
+}
+
+/* A run of the same decay that is cut into chunks. */
+static void test_long_runs(void **state)
+{
+    (void)state;
+    wd_dit_config config = small_config();
+    config.ffn_dim = (9 << 20) / 4 / (config.heads * config.head_dim);
+    compare(&config, WD_BF16, 0, 0);
+}
+
+/* The device has gradients and what passes take, the host the rest. */
+static void test_memory(void **state)
+{
+    (void)state;
+    bench b = bench_on(open_sim, 1);
+    const wd_dit_config config = small_config();
+    const wd_optimizer_options options = wd_optimizer_defaults();
+    const unsigned kinds = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA | WD_PARAMS_STATE_ON_HOST;
+    trained t;
+    open_trained(&t, &b, &config, WD_BF16, kinds, &options); /* the device keeps names of blocks */
+    close_trained(&t);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const int64_t before = wd_memory_held();
+        open_trained(&t, &b, &config, bf16 ? WD_BF16 : WD_F32, kinds, &options);
+        const size_t n = (size_t)t.params.count, islands = (size_t)t.params.islands_count;
+        assert_int_equal(wd_params_bytes(&t.params), bf16 ? 6 * n + 4 * islands : 8 * n);
+        assert_true((size_t)(wd_memory_held() - before) >= (bf16 ? 16 : 12) * n);
+        close_trained(&t);
+        assert_int_equal(wd_memory_held(), before);
+    }
+    bench_close(&b);
+}
+
+static void test_finite(void **state)
+{
+    (void)state;
+    bench b = bench_on(open_sim, 1);
+    const wd_dit_config config = small_config();
+    const wd_optimizer_options options = wd_optimizer_defaults();
+    trained t;
+    open_trained(&t, &b, &config, WD_BF16, WD_PARAMS_TRAINED | WD_PARAMS_STATE_ON_HOST, &options);
+    take_steps(&b, &t, 1);
+    assert_true(wd_optimizer_buffer_is_finite(t.optimizer, WD_PARAMS_V, b.queue));
+    t.params.buffer[WD_PARAMS_V][t.params.count - 1] = INFINITY;
+    assert_false(wd_optimizer_buffer_is_finite(t.optimizer, WD_PARAMS_V, b.queue));
+    assert_true(wd_optimizer_buffer_is_finite(t.optimizer, WD_PARAMS_M, b.queue));
+    close_trained(&t);
+    bench_close(&b);
+}
+
+/* Whatever allocation fails, nothing is left behind. */
+static void test_open_without_memory(void **state)
+{
+    (void)state;
+    bench b = bench_on(open_sim, 1);
+    const wd_dit_config config = small_config();
+    const wd_optimizer_options options = wd_optimizer_defaults();
+    wd_params params;
+    wd_err err;
+    wd_optimizer *optimizer;
+    wd_status status = WD_OUT_OF_MEMORY;
+    wd_test_ok(wd_params_open(&params, &config, WD_BF16,
+                              WD_PARAMS_TRAINED | WD_PARAMS_STATE_ON_HOST, b.device, &err),
+               &err);
+    const int64_t before = wd_memory_held();
+    for (int64_t n = 1; status == WD_OUT_OF_MEMORY; n++) {
+        wd__alloc_fail_at(n);
+        status = wd_optimizer_open(&optimizer, &options, &params, &err);
+        wd__alloc_fail_at(0);
+        if (status == WD_OUT_OF_MEMORY) assert_int_equal(wd_memory_held(), before);
+    }
+    wd_test_ok(status, &err);
+    wd_optimizer_close(optimizer);
+    assert_int_equal(wd_memory_held(), before);
+    wd_params_close(&params);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_long_runs),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_finite),
+        cmocka_unit_test(test_open_without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
