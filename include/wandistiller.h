@@ -117,6 +117,7 @@ typedef struct wd_train_options {
     bool gradient_checkpointing;
     bool deterministic_reduce; /* gradients are summed in one order for any number of ranks */
     bool shard_optimizer;      /* each rank keeps moments, EMA, master weights of its share only */
+    const char *optimizer_device; /* where these are: "device", the student's; "host"; "auto" */
     uint64_t seed;
     /* output */
     const char *output_dir;

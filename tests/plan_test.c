@@ -32,7 +32,7 @@ static int prepare(void **state)
     "train", "--teacher_path", teacher, "--data_path", prompts, "--output_dir",                    \
         wd_test_path(name), "--batch_size", "8", "--target_reuse", "1", "--trajectories", "6",     \
         "--trajectory_steps", "4", "--guidance_scale", "2", "--num_steps", "8", "--target_replay", \
-        "1024", IN_FP32
+        "1024", "--optimizer_device", "device", IN_FP32
 
 static void assert_same_student(const char *a, const char *b)
 {
@@ -193,6 +193,38 @@ static void a_plan_holds_to_the_byte(void **state)
     assert_false(wd_path_exists(wd_test_path("short")));
     run_the_suggestions(5);
     assert_same_student("host", "short");
+}
+
+/* Where the device has no room for the optimiser's state, or has none for a faster strategy beside
+ * it, it is in host memory: the student is the same, also of a run that is resumed otherwise. */
+static void state_moves_to_the_host_where_it_must(void **state)
+{
+    (void)state;
+    char devices[64];
+    wd_program_run(&program, RUN("state-here"), "--devices", "sim:1GiB", "--teacher_window", "6",
+                   "--teacher_device_strategy", "gpu");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "in host memory"));
+    snprintf(devices, sizeof devices, "sim:%lldB", (long long)planned_peak("state-here") - 1);
+    wd_program_run(&program, RUN("state-there"), "--devices", devices, "--teacher_window", "6",
+                   "--teacher_device_strategy", "gpu", "--optimizer_device", "auto",
+                   "--stop_at_step", "4", "--save_samples", "false");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "moments, EMA and master weights: in host memory, since "
+                                        "sim:0 has no room for them"));
+    wd_program_run(&program, "train", "--resume",
+                   wd_test_path("state-there/checkpoints/"
+                                "step-00000004"),
+                   "--optimizer_device", "device", "--devices", "sim:1GiB", "--stop_at_step", "6");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, "train", "--resume",
+                   wd_test_path("state-there/checkpoints/"
+                                "step-00000006"),
+                   "--optimizer_device", "host", "--devices", "sim:1GiB", "--stop_at_step", "0");
+    wd_program_succeeded(&program);
+    assert_same_student("state-here", "state-there");
+    wd_program_run(&program, RUN("no-state"), "--devices", "cpu", "--optimizer_device", "nowhere");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected auto, device or host");
 }
 
 /* The student's own steps are made for a few states at a time, for which oneDNN may need more
@@ -945,6 +977,7 @@ int main(void)
         cmocka_unit_test(a_map_gives_the_same_student),
         cmocka_unit_test(a_run_may_change_its_strategy),
         cmocka_unit_test(a_plan_holds_to_the_byte),
+        cmocka_unit_test(state_moves_to_the_host_where_it_must),
         cmocka_unit_test(measuring_leaves_no_memory),
         cmocka_unit_test(own_steps_of_all_sizes_are_planned),
         cmocka_unit_test(off_policy_blocks_are_suggested),

@@ -71,6 +71,8 @@ void __wrap_wd_queue_launch(wd_queue *queue, int op, const void *args, size_t by
         __real_wd_queue_launch(queue, op, args, bytes);
     } else if (op == WD_OP_MATMUL) {
         spend(2.0 * (double)a->m * (double)a->n * (double)a->k);
+    } else if (op == WD_OP_ADAMW) {
+        spend((double)((const wd_adamw_args *)args)->count);
     }
 }
 
@@ -140,7 +142,11 @@ static wd_status reads(double *per_s, wd_queue *queue, wd_err *err)
 static const struct {
     measurement *take;
     double fast, slow;
-} kinds[] = {{products, 1e11, 2e9}, {wd_rate_of_link, 1e9, 2e6}, {reads, 1e9, 2e6}};
+} kinds[] = {{products, 1e11, 2e9},
+             {wd_rate_of_link, 1e9, 2e6},
+             {reads, 1e9, 2e6},
+             {wd_rate_of_adamw, 1e9, 2e6}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Takes one of a processor's queue. */
 static double take(int kind, double per_s, bool busy)
@@ -163,7 +169,7 @@ static double take(int kind, double per_s, bool busy)
 static void others_are_at_work(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 0; kind < KINDS; kind++)
         for (int busy = 0; busy < 2; busy++) {
             const double per_s = kinds[kind].fast, found = take(kind, per_s, busy);
             if (found < 0.85 * per_s || found > per_s)
@@ -175,7 +181,7 @@ static void others_are_at_work(void **state)
 static void little_is_done(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         const double per_s = kinds[kind].slow, found = take(kind, per_s, false);
         assert_true(found > 0.9 * per_s && found <= per_s);
         if (machine.now > 1) fail_msg("kind %d takes %g s", kind, machine.now);

@@ -102,6 +102,58 @@ out:
     return status;
 }
 
+/* ---- AdamW ---- */
+
+enum { WEIGHTS_LEAST = 1 << 16, WEIGHTS_MOST = 1 << 22 };
+
+typedef struct update {
+    wd_queue *queue;
+    wd_adamw_args args;
+} update;
+
+static wd_status sample_update(double *seconds, void *context, int64_t weights, wd_err *err)
+{
+    update *u = context;
+    (void)err;
+    const double begun = wd_clock_s();
+    u->args.count = weights;
+    wd_op_adamw(u->queue, &u->args);
+    wd_queue_wait(u->queue);
+    *seconds = wd_clock_s() - begun;
+    return WD_OK;
+}
+
+wd_status wd_rate_of_adamw(double *weights_per_s, wd_queue *queue, wd_err *err)
+{
+    enum { BUFFERS = 5 }; /* p, m, v, EMA, gradients; then the copy */
+    void *block;
+    wd_device *device = wd_queue_device(queue);
+    const size_t bytes = WEIGHTS_MOST * (BUFFERS * sizeof(float) + sizeof(uint16_t));
+    const float one = 1;
+    const int64_t step = 1;
+    WD_TRY(wd_device_alloc(&block, device, bytes, "a measurement", err));
+    float *x = block;
+    update u = {queue,
+                {.p = x,
+                 .m = x + WEIGHTS_MOST,
+                 .v = x + 2 * WEIGHTS_MOST,
+                 .ema = x + 3 * WEIGHTS_MOST,
+                 .grad = x + 4 * WEIGHTS_MOST,
+                 .copy = x + BUFFERS * WEIGHTS_MOST,
+                 .copy_type = WD_BF16,
+                 .factor = &one,
+                 .step = &step,
+                 .lr = &one,
+                 .beta1 = 0.9f,
+                 .beta2 = 0.99f,
+                 .eps = 1e-8f,
+                 .ema_decay = 0.999f}};
+    const wd_status status =
+        wd_rate_measure(weights_per_s, sample_update, &u, WEIGHTS_LEAST, WEIGHTS_MOST, err);
+    wd_device_free(device, block);
+    return status;
+}
+
 /* ---- links ---- */
 
 typedef struct copy {

@@ -197,7 +197,7 @@ static void add_prompts(wd_agreement *a, const wd_train_setup *s)
 
 static void add_cluster(wd_agreement *a, const wd_cluster *cluster)
 {
-    double rates[(1 + WD_PRECISIONS) * WD_PLACED_DEVICES_MAX + 3];
+    double rates[(1 + WD_PRECISIONS) * WD_PLACED_DEVICES_MAX + 4];
     int n = 0;
     for (int d = 0; d < cluster->devices; d++) {
         for (int k = 0; k < WD_PRECISIONS; k++) rates[n++] = cluster->device[d].flops_per_s[k];
@@ -206,6 +206,7 @@ static void add_cluster(wd_agreement *a, const wd_cluster *cluster)
     rates[n++] = cluster->disk_bytes_per_s;
     rates[n++] = cluster->memory_bytes_per_s;
     rates[n++] = cluster->network_bytes_per_s;
+    rates[n++] = cluster->adamw_weights_per_s;
     wd__agree_on_bytes(a, "what the machine can do", rates, (size_t)n * sizeof *rates);
 }
 

@@ -17,6 +17,7 @@
 #include "api/options/option_paths.h"
 #include "api/plan/disk_plan.h"
 #include "api/plan/encoding_plan.h"
+#include "api/plan/optimizer_place.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
 #include "api/plan/suggestions.h"
@@ -69,7 +70,7 @@ static void say_run(const wd_train_setup *s)
 static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_setup *s,
                            wd_devices *devices, wd_teacher_map *map, wd_err *err)
 {
-    char line[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT];
+    char line[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT], place[WD_OPTIMIZER_PLACE_TEXT];
     wd_memory_plan text = {0};
     WD_TRY(wd_train_setup_key_teacher(s, err));
     WD_TRY(wd__train_agree(s, err));
@@ -86,6 +87,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     wd_train_plan_line(line, sizeof line, where, &where->chosen);
     wd_log(WD_LOG_INFO, "%s", line);
     wd_log(WD_LOG_INFO, "in all: %s", wd_run_length_text(line, where, s, &where->chosen));
+    if (*wd_optimizer_place_text(place, where, s)) wd_log(WD_LOG_INFO, "%s", place);
     if (*wd_sheets_text(sheets, where, s)) wd_log(WD_LOG_INFO, "%s", sheets);
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))

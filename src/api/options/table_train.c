@@ -169,6 +169,13 @@ static const wd_option table[] = {
     {WD_FLAG_LINE(shard_optimizer), .group = "Training", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Each rank keeps only its share of the optimiser's moments, the EMA and, in bf16, the "
              "master weights: the same student with less memory (ZeRO-1)"},
+    {WD_CHOICE_LINE(optimizer_device, "auto", "auto", "device", "host"), .group = "Training",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help =
+         "Where the optimiser's moments, the EMA and, in bf16, the master weights are: on the "
+         "student's device, or in host memory, where the processor updates them (ZeRO-Offload), "
+         "which leaves 8 of 24 bytes a weight on the device; auto: in host memory where the "
+         "run fits or is faster only so. Never changes the student"},
     {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "End after this number of passes over the prompts; 0: no such limit. The first limit "
              "reached ends the run; without any it is 10 epochs"},

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/plan/optimizer_place.h"
 #include "api/plan/plan_links.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
@@ -262,7 +263,7 @@ static void say_legend(wd_text_builder *p, const wd_plan_table *t)
 static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
 {
     const char *small = wd__train_plan_lacks_to_encode(t->plan);
-    char sheets[WD_SHEETS_TEXT];
+    char sheets[WD_SHEETS_TEXT], place[WD_OPTIMIZER_PLACE_TEXT];
     say_titles(p, t);
     for (int k = 0; k < WD_STRATEGY_auto; k++) say_strategy(p, t, k);
     say_legend(p, t);
@@ -275,6 +276,7 @@ static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
             "this run has no guidance; with it the teacher makes two evaluations for each "
             "velocity: %.3g s per step\n",
             t->guided_seconds);
+    if (*wd_optimizer_place_text(place, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", place);
     if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", sheets);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];

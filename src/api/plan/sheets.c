@@ -105,7 +105,7 @@ static wd_status leave_out(wd_train_plan *without, const wd_train_plan *plan,
 {
     *without = *plan;
     without->planner = NULL;
-    WD_TRY(wd__train_cluster_leave_out_sheets(without, setup, err));
+    WD_TRY(wd__train_cluster_plan_again(without, setup, &(wd_samples_options){0}, err));
     return wd__train_plan_choose(without, err);
 }
 

@@ -25,21 +25,22 @@ enum {
 
 /* A set of changes, in the order of their costs. The last two make a worse student. */
 typedef struct memory_change {
-    bool bf16_teacher, bf16_student, checkpointing, small_replay, off_policy;
+    bool optimizer_on_host, bf16_teacher, bf16_student, checkpointing, small_replay, off_policy;
     int halvings; /* how often the batch is halved and the accumulation doubled */
 } memory_change;
 
 enum { HALVINGS_MAX = 4, SMALL_REPLAY = 1024 };
-enum { SETS = 8 }; /* combinations of the first three flags */
+enum { SETS = 16 }; /* combinations of the first four flags */
 
 /* Sets *out to set number n; set 0 has no change. Sets with small_replay and then those with
  * off_policy, too, follow all others. False: there are no more. */
 static bool change_at(memory_change *out, int n)
 {
     const int halvings = n / SETS, worse = halvings / (HALVINGS_MAX + 1);
-    *out = (memory_change){.bf16_teacher = n & 1,
-                           .checkpointing = n & 2,
-                           .bf16_student = n & 4,
+    *out = (memory_change){.optimizer_on_host = n & 1,
+                           .bf16_teacher = n & 2,
+                           .checkpointing = n & 4,
+                           .bf16_student = n & 8,
                            .small_replay = worse > 0,
                            .off_policy = worse > 1,
                            .halvings = halvings % (HALVINGS_MAX + 1)};
@@ -49,6 +50,11 @@ static bool change_at(memory_change *out, int n)
 /* Applies the changes to both; false: one of them has no effect on these options. */
 static bool apply_change(wd_train_options *o, wd_stepper_options *m, const memory_change *c)
 {
+    if (c->optimizer_on_host) {
+        if (m->optimizer_on_host) return false;
+        o->optimizer_device = "host";
+        m->optimizer_on_host = true;
+    }
     if (c->bf16_teacher) {
         if (m->teacher_dtype == WD_BF16) return false;
         o->teacher_dtype = "bfloat16";
@@ -410,6 +416,7 @@ static void write_options(char out[TEXT_BYTES], const memory_change *c, const wd
 {
     size_t n = 0;
     *out = 0;
+    if (c->optimizer_on_host) n = wd_append_text(out, TEXT_BYTES, n, " --optimizer_device host");
     if (c->bf16_teacher) n = wd_append_text(out, TEXT_BYTES, n, " --teacher_dtype bfloat16");
     if (c->bf16_student) n = wd_append_text(out, TEXT_BYTES, n, " --mixed_precision bf16");
     if (c->checkpointing) n = wd_append_text(out, TEXT_BYTES, n, " --gradient_checkpointing");

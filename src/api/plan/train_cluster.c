@@ -239,16 +239,17 @@ static void add_program(wd_train_plan *p)
     p->input.decoding.on_processor.host_taken += p->program_bytes;
 }
 
-wd_status wd__train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+wd_status wd__train_cluster_plan_again(wd_train_plan *p, const wd_train_setup *s,
+                                       const wd_samples_options *samples, wd_err *err)
 {
-    const wd_samples_options none = {0};
     wd_stepper_options stepper = s->trainer.stepper;
     stepper.window = p->input.sweep.window_max; /* the requested one */
     stepper.micro_batch = p->input.sweep.micro_batch;
-    WD_TRY(plan_without_teacher(p, stepper, &none, err));
-    size_t host = host_without_teacher(p, 0);
-    WD_TRY(most_of_ranks(&host, s, err));
-    p->input.cluster.host_taken = host;
+    WD_TRY(plan_without_teacher(p, stepper, samples, err));
+    size_t host[2] = {host_without_teacher(p, 0), host_without_teacher(p, 1)};
+    for (int i = 0; i < 2; i++) WD_TRY(most_of_ranks(&host[i], s, err));
+    p->input.cluster.host_taken = host[0];
+    p->input.decoding.on_processor.host_taken = host[1];
     add_program(p);
     return WD_OK;
 }

@@ -25,9 +25,10 @@ wd_status wd__train_gather(void **all, const void *mine, size_t bytes, wd_comm *
 wd_status wd__train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
                                     const wd_train_plan *like, wd_err *err);
 
-/* Computes the memory again without sample sheets, and measures nothing. All ranks call it. */
-wd_status wd__train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s,
-                                             wd_err *err);
+/* Computes the memory of everything but the teacher again, with `samples` and the current options
+ * of s's stepper, and measures nothing. All ranks call it. */
+wd_status wd__train_cluster_plan_again(wd_train_plan *p, const wd_train_setup *s,
+                                       const wd_samples_options *samples, wd_err *err);
 
 /* Bytes of host memory that this process has allocated since the job began, and still has. */
 size_t wd_train_program_bytes(const wd_train_setup *setup);

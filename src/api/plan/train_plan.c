@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/options/teacher_choice.h"
+#include "api/plan/optimizer_place.h"
 #include "api/plan/plan_links.h"
 #include "api/plan/sheets.h"
 #include "api/plan/train_cluster.h"
@@ -13,6 +14,7 @@
 #include "core/memory.h"
 #include "dev/ops.h"
 #include "teacher/plan/stage_layout.h"
+#include "train/network/optimizer.h"
 
 /* ---- the requested strategy ---- */
 
@@ -111,15 +113,36 @@ static void fill_gradients(wd_planner_gradients *g, const wd_stepper_options *m,
     g->final_share = WD_BACKWARD_SHARE * rounds / (double)m->accumulation;
 }
 
+void wd__train_plan_fill_student(wd_train_plan *p, const wd_train_setup *s)
+{
+    const wd_stepper_options m = wd_stepper_in_phase_of_most_targets(&s->trainer.stepper);
+    const wd_memory_plan *without_teacher = p->without_teacher;
+    const double weights = (double)without_teacher->student_weights;
+    const double share = m.shard_optimizer ? weights / wd_stepper_ranks(&m) : weights;
+    wd_planner_student *to = &p->input.student;
+    *to = (wd_planner_student){.step_targets = wd_stepper_step_targets(&m),
+                               .steps_ahead =
+                                   wd_stepper_steps_ahead(&m, without_teacher->student_weights),
+                               .step_flops = (double)(m.batch * m.accumulation) *
+                                             without_teacher->student_flops_per_sample,
+                               .step_bytes = wd_stepper_step_bytes(&m),
+                               .back_bytes = wd_stepper_back_bytes(&m)};
+    if (!m.optimizer_on_host) return;
+    const wd_optimizer_traffic moved = wd_optimizer_host_traffic(
+        m.student_dtype, weights, (double)without_teacher->student_islands, share);
+    to->step_bytes += moved.in;
+    to->back_bytes += moved.out;
+    to->host_weights = share;
+}
+
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
     const wd_stepper_options busiest = wd_stepper_in_phase_of_most_targets(&s->trainer.stepper);
     const wd_stepper_options *m = &busiest;
     const wd_train_options *o = &s->options;
     const wd_memory_plan *without_teacher = p->without_teacher;
-    const double samples = (double)(m->batch * m->accumulation);
     wd_planner_input *in = &p->input;
-    p->step_samples = samples * wd_train_ranks(s);
+    p->step_samples = (double)(m->batch * m->accumulation) * wd_train_ranks(s);
     in->sweep = wd_stepper_sweep_options(m);
     in->cluster.teacher = wd_precision_of(in->sweep.dtype);
     in->cluster.student = wd_precision_of(m->student_dtype);
@@ -127,12 +150,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->request.teacher_rank = o->teacher_rank > 0 ? (int)o->teacher_rank : 0;
     in->request.buffers = (int)o->teacher_prefetch + 1;
     in->rounds.trajectories = m->trajectory.slots;
-    in->student = (wd_planner_student){
-        .step_targets = wd_stepper_step_targets(m),
-        .steps_ahead = wd_stepper_steps_ahead(m, without_teacher->student_weights),
-        .step_flops = samples * without_teacher->student_flops_per_sample,
-        .step_bytes = wd_stepper_step_bytes(m),
-        .back_bytes = wd_stepper_back_bytes(m)};
+    wd__train_plan_fill_student(p, s);
     fill_gradients(&in->gradients, m, without_teacher);
 }
 
@@ -211,7 +229,7 @@ wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup
     wd_planner_close(plan->planner);
     plan->planner = NULL;
     WD_TRY(wd__train_plan_choose(plan, err));
-    WD_TRY(wd__sheets_choose(plan, setup, err));
+    WD_TRY(wd__optimizer_place_choose(plan, setup, err));
     follow(&setup->trainer.stepper, &plan->chosen);
     return WD_OK;
 }
@@ -274,6 +292,8 @@ const char *wd__train_plan_limit(char *out, size_t out_bytes, const wd_train_pla
     const int d = candidate->timeline.limit_device;
     if (candidate->network_limits)
         snprintf(out, out_bytes, "the network");
+    else if (candidate->update_limits)
+        snprintf(out, out_bytes, "AdamW in host memory");
     else if (candidate->student_limits)
         snprintf(out, out_bytes, "compute of %s", plan->devices->name[0]);
     else

@@ -23,6 +23,13 @@ typedef enum wd_sheets {
     WD_SHEETS_UNPLANNED  /* not planned, since a preset has no VAE */
 } wd_sheets;
 
+/* The reason where the optimiser's state is: see api/plan/optimizer_place.h. */
+typedef enum wd_optimizer_place {
+    WD_OPTIMIZER_ON_DEVICE, /* or --optimizer_device decides */
+    WD_OPTIMIZER_ON_HOST_TO_FIT,
+    WD_OPTIMIZER_ON_HOST_FOR_SPEED
+} wd_optimizer_place;
+
 typedef struct wd_train_plan {
     wd_devices *devices; /* borrowed */
     wd_memory_plan text; /* memory of encoding the prompts */
@@ -42,7 +49,9 @@ typedef struct wd_train_plan {
     double step_samples;  /* of all ranks */
     wd_sheets sheets;
     double sheets_share; /* share of the time between two sheets that drawing one takes */
-    wd_strategy asked;   /* the strategy of the options, or the default */
+    wd_optimizer_place optimizer_place;
+    double device_seconds; /* of a step with the optimiser's state on the device, if it is not */
+    wd_strategy asked;     /* the strategy of the options, or the default */
     wd_strategy_plan chosen;
 } wd_train_plan;
 
@@ -56,6 +65,9 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
  * Chooses again with that much less host memory, and decides whether sample sheets are drawn
  * (api/plan/sheets.h). All ranks call it. */
 wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
+
+/* Sets what the student's steps take, of input.student. */
+void wd__train_plan_fill_student(wd_train_plan *plan, const wd_train_setup *setup);
 
 /* Opens a new planner for the current input of the plan, and chooses. */
 wd_status wd__train_plan_choose(wd_train_plan *plan, wd_err *err);

@@ -142,6 +142,32 @@ static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
     return WD_OK;
 }
 
+/* Bytes that AdamW in host memory moves for each weight: masters, moments and EMA are read and
+ * written, gradients and new weights each come and go. */
+static const double ADAMW_BYTES = 4 * 8 + 2 * 4 + 2 * 2;
+
+/* Sets the weights that a rank's processor steps in a second: by the stated speed of host memory,
+ * at which a copy reads and writes, or measured. */
+static wd_status adamw_rate(double *weights_per_s, gauge *g, wd_err *err)
+{
+    char key[WD_RATE_KEY_MAX], model[96];
+    const wd_devices *d = g->plan->devices;
+    const double all = host_ranks(g->setup);
+    if (d->list.memory_bytes_per_s > 0) {
+        *weights_per_s = 2 * d->list.memory_bytes_per_s / ADAMW_BYTES / all;
+        return WD_OK;
+    }
+    snprintf(key, sizeof key, "AdamW of %s, %s, %d of a host", device_kind(g, d->processor),
+             processor_model(model), wd__train_has_others(g->setup) ? (int)all : 1);
+    *weights_per_s = known_rate(g, key);
+    if (!(*weights_per_s > 0)) {
+        WD_TRY(wd_rate_of_adamw(weights_per_s, d->host, err));
+        *weights_per_s = wd_rate_cache_put(&g->cache, key, *weights_per_s);
+    }
+    if (!wd__train_has_others(g->setup)) *weights_per_s /= all;
+    return WD_OK;
+}
+
 /* Whether the plan has a use for the rate of a precision: teacher, student, or the VAE that draws
  * sample sheets, which is in fp32, compute in it. */
 static bool is_used(const gauge *g, wd_precision precision)
@@ -206,9 +232,11 @@ static wd_status own_rates(gauge *g, const wd_train_plan *like, wd_err *err)
     if (like) {
         cluster->disk_bytes_per_s = like->input.cluster.disk_bytes_per_s;
         cluster->memory_bytes_per_s = like->input.cluster.memory_bytes_per_s;
+        cluster->adamw_weights_per_s = like->input.cluster.adamw_weights_per_s;
         return WD_OK;
     }
     if (cluster->ranks > 1) WD_TRY(memory_rate(&cluster->memory_bytes_per_s, g, err));
+    if (g->plan->devices->processor != 0) WD_TRY(adamw_rate(&cluster->adamw_weights_per_s, g, err));
     return disk_rate(&cluster->disk_bytes_per_s, g, err);
 }
 
@@ -220,6 +248,8 @@ static wd_status agree_on_rates(wd_train_plan *p, wd_comm *comm, wd_err *err)
     for (int r = 0; r < comm->ranks; r++) {
         cluster->disk_bytes_per_s = fmin(cluster->disk_bytes_per_s, all[r].disk_bytes_per_s);
         cluster->memory_bytes_per_s = fmin(cluster->memory_bytes_per_s, all[r].memory_bytes_per_s);
+        cluster->adamw_weights_per_s =
+            fmin(cluster->adamw_weights_per_s, all[r].adamw_weights_per_s);
         for (int d = 0; d < cluster->devices; d++) {
             const wd_cluster_device *other = &all[r].device[d];
             wd_cluster_device *to = &cluster->device[d];

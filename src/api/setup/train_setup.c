@@ -246,6 +246,7 @@ static void fill_stepper(wd_train_setup *s)
         .accumulation = o->gradient_accumulation_steps,
         .deterministic_reduce = o->deterministic_reduce,
         .shard_optimizer = o->shard_optimizer,
+        .optimizer_on_host = !strcmp(o->optimizer_device, "host"),
         .checkpointing = o->gradient_checkpointing,
         .ema = o->ema_decay > 0,
         .optimizer = optimizer,

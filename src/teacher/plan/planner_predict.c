@@ -223,6 +223,14 @@ static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_plan
     return WD_OK;
 }
 
+/* Seconds in which a rank's processor steps what is in host memory. Copies to and from the device
+ * go on meanwhile. */
+static double update_seconds(const wd_planner_input *in)
+{
+    const double rate = in->cluster.adamw_weights_per_s;
+    return rate > 0 ? in->student.host_weights / rate : 0;
+}
+
 wd_status wd__planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
                               const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err)
 {
@@ -234,8 +242,17 @@ wd_status wd__planner_predict(wd_strategy_plan *plan, const wd_planner_input *in
     plan->exposed_seconds = fmax(0, plan->reduce_seconds - final_seconds - step.compute);
     const double network = plan->reduce_seconds + step.network;
     const double busy = student.compute_seconds + step.compute;
+    const double update = update_seconds(in);
+    const double chain = student.compute_seconds + update; /* the next step needs the weights */
     plan->step_seconds = fmax(step.seconds, fmax(busy, network));
+    const bool chain_limits = update > 0 && chain > plan->step_seconds;
+    plan->update_limits = chain_limits && update > student.compute_seconds;
+    if (wd__cluster_ranks(cluster) > 1)
+        plan->step_seconds += update; /* gradients come last, and weights go to all ranks */
+    else
+        plan->step_seconds = fmax(plan->step_seconds, chain);
     plan->network_limits = network >= step.seconds || plan->exposed_seconds > step.seconds / 2;
-    plan->student_limits = busy > step.busiest && !plan->network_limits;
+    plan->student_limits =
+        (busy > step.busiest || chain_limits) && !plan->network_limits && !plan->update_limits;
     return WD_OK;
 }

@@ -56,6 +56,8 @@ typedef struct wd_planner_student {
     double step_flops;   /* of one rank */
     double step_bytes;   /* copied to the device over its link, of one rank */
     double back_bytes;   /* copied from it */
+    double
+        host_weights; /* stepped in host memory, of one rank: see train/network/optimizer_host.h */
 } wd_planner_student;
 
 /* What the ranks exchange in a step: gradients, of which each rank adds up a share, and the results
@@ -96,7 +98,8 @@ typedef struct wd_strategy_plan {
     int64_t window, micro_batch;
     double step_seconds;         /* predicted, of a step of all ranks */
     bool student_limits;         /* the student's device limits the step */
-    bool network_limits;         /* messages between ranks do; if neither, timeline.limit does */
+    bool network_limits;         /* messages between ranks do */
+    bool update_limits;          /* AdamW in host memory does; if none, timeline.limit does */
     double step_bytes[WD_LINKS]; /* over all links of a kind, of all ranks */
     double step_bytes_sent;      /* by the rank that sends most to others */
     double reduce_seconds;       /* gradients are exchanged for so long in a step */
