@@ -59,10 +59,13 @@ static void check_bytes(const wd_params *p)
 {
     const int64_t slow = p->buffer[WD_PARAMS_SLOW] ? 4 : 0;
     const int64_t whole = (p->dtype == WD_BF16 ? 22 : 20) + slow;
-    const int64_t shared =
-        slow * p->share + (p->dtype == WD_BF16 ? 6 * p->count + 16 * p->share + 4 * p->islands_count
-                                               : 8 * p->count + 12 * p->share);
-    HARNESS_CHECK((int64_t)wd_params_bytes(p) == (p->pieces.ranks ? shared : whole * p->count));
+    const int64_t taken = /* by passes */
+        p->dtype == WD_BF16 ? 6 * p->count + 4 * p->islands_count : 8 * p->count;
+    const int64_t shared = taken + ((p->dtype == WD_BF16 ? 16 : 12) + slow) * p->share;
+    const int64_t bytes = wd_params_is_on_host(p, WD_PARAMS_M) ? taken
+                          : p->pieces.ranks                    ? shared
+                                                               : whole * p->count;
+    HARNESS_CHECK((int64_t)wd_params_bytes(p) == bytes);
 }
 
 static void take_results(outcome *out, wd_stepper *m, int leave)

@@ -249,8 +249,8 @@ static void copy_floats(wd_queue *queue, float *to, const float *from, int64_t c
 
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
-    if (!is_aside(params, buffer)) return;
     wd__params_await(params, queue);
+    if (!is_aside(params, buffer)) return;
     if (params->shard)
         params->sharing->collect(params->shard, buffer, queue);
     else
@@ -259,8 +259,8 @@ void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queu
 
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
-    if (!is_aside(params, buffer)) return;
     wd__params_await(params, queue);
+    if (!is_aside(params, buffer)) return;
     if (params->shard)
         params->sharing->take(params->shard, buffer, queue);
     else
