@@ -29,13 +29,17 @@ static void two_gpus_change_nothing(void **state)
     assert_same_weights(wd_test_path("one"), wd_test_path("two"));
 }
 
+/* Its first steps are updated by the processor, in host memory, the others by the GPU. */
 static void a_stopped_run_goes_on(void **state)
 {
     (void)state;
     const char *out = wd_test_path("parts");
     wd_program_run(&program, GPU_RUN(out), "--devices", ONE, "--teacher_device_strategy", "offload",
-                   "--stop_at_step", "2");
+                   "--stop_at_step", "2", "--optimizer_device", "host", "--profile_memory",
+                   "--log_level", "info");
     wd_program_succeeded(&program);
+    assert_as_planned("cuda:0");
+    assert_non_null(strstr(program.err, "moments, EMA and master weights: in host memory"));
     wd_program_run(&program, GPU_RUN(out), "--devices", ONE, "--teacher_device_strategy", "disk",
                    "--resume", "auto");
     wd_program_succeeded(&program);

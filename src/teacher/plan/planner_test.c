@@ -527,6 +527,35 @@ static void a_link_for_both(void **state)
         fail_msg("%g s, %g s alone", both, alone.step_seconds);
 }
 
+/* What is updated in host memory takes no time beside a longer sweep, and limits a step that would
+ * otherwise be shorter; several ranks wait for it. */
+static void updates_on_the_host(void **state)
+{
+    (void)state;
+    scene s;
+    do random_scene(&s);
+    while (s.input.cluster.devices < 2);
+    wd_planner_input *in = &s.input;
+    in->cluster.ranks = in->cluster.hosts = 1;
+    in->cluster.adamw_weights_per_s = 1e9;
+    in->student.host_weights = 0;
+    const double seconds = plan_of(in, WD_STRATEGY_gpu).step_seconds;
+    const double computes =
+        in->student.step_flops / wd_cluster_student_rate(&in->cluster, in->student.device);
+    in->student.host_weights = 0.9e9 * (seconds - computes);
+    wd_strategy_plan plan = plan_of(in, WD_STRATEGY_gpu);
+    assert_true(plan.step_seconds == seconds && !plan.update_limits);
+    in->student.host_weights = 3e9 * (seconds + computes);
+    plan = plan_of(in, WD_STRATEGY_gpu);
+    assert_true(fabs(plan.step_seconds / (3 * seconds + 4 * computes) - 1) < 1e-9);
+    assert_true(plan.update_limits && !plan.student_limits);
+    in->cluster.ranks = 2;
+    in->student.host_weights = 0;
+    const double of_two = plan_of(in, WD_STRATEGY_gpu).step_seconds;
+    in->student.host_weights = 1e9;
+    assert_true(fabs(plan_of(in, WD_STRATEGY_gpu).step_seconds - of_two - 1) < 1e-9 * of_two);
+}
+
 /* Two ranks of a host exchange gradients through host memory, or from device to device. */
 static void gradients_go_from_device_to_device(void **state)
 {
@@ -633,6 +662,7 @@ int main(void)
         cmocka_unit_test(experts_apart),
         cmocka_unit_test(balanced_leaves_a_student_alone),
         cmocka_unit_test(a_link_for_both),
+        cmocka_unit_test(updates_on_the_host),
         cmocka_unit_test(gradients_take_the_link),
         cmocka_unit_test(windows_far_apart),
         cmocka_unit_test(rates_are_of_a_precision),

@@ -88,6 +88,7 @@ double wd_stepper_back_bytes(const wd_stepper_options *o)
 
 double wd_stepper_steps_ahead(const wd_stepper_options *o, int64_t weights)
 {
+    if (wd_stepper_ranks(o) == 1 && o->optimizer_on_host) return 1;
     if (wd_stepper_ranks(o) == 1)
         return 1 + fmin(1, WD_BATCHES_UNDER_WAY / (double)o->accumulation);
     if (o->accumulation > 1 && !o->deterministic_reduce) return 1;

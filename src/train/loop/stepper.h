@@ -131,7 +131,8 @@ double wd_stepper_back_bytes(const wd_stepper_options *options);
 
 /* How many steps before a step of the student the teacher may begin to make its targets. They are
  * asked for while the step before is launched, after its first micro-batch; the launch is up to
- * WD_BATCHES_UNDER_WAY micro-batches, and a step, ahead of the device. With several ranks the first
+ * WD_BATCHES_UNDER_WAY micro-batches, and a step, ahead of the device. Where the optimizer's state
+ * is on the host, a step is launched when the one before is over. With several ranks the first
  * micro-batch whose gradients are exchanged blocks the launch until all but the last few buckets
  * have been exchanged. `weights`: elements of the student's parameters. */
 double wd_stepper_steps_ahead(const wd_stepper_options *options, int64_t weights);
