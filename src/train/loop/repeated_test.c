@@ -138,16 +138,17 @@ static void steps_launch_the_same(void **state)
     }
 }
 
-/* At the first launch of all, and at one of a later step. */
+/* At the first launch of all, and at one of a later step; also where the host makes the updates. */
 static void a_device_that_fails_ends_the_run(void **state)
 {
     (void)state;
-    static const int64_t failing[] = {1, 3000};
-    for (int i = 0; i < 2; i++) {
+    static const int64_t failing[] = {1, 3000, 1, 3000, 3001, 3002};
+    for (int i = 0; i < 6; i++) {
         wd_err err = {0};
         wd_trainer_result result;
         char run[32], expected[64];
-        const wd_trainer_options options = small_run();
+        wd_trainer_options options = small_run();
+        options.stepper.optimizer_on_host = i >= 2;
         snprintf(run, sizeof run, "failed-%d", i);
         snprintf(expected, sizeof expected, "sim:0 (1 GiB) failed at launch %lld",
                  (long long)failing[i]);
