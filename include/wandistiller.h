@@ -195,9 +195,10 @@ typedef struct wd_plan_options {
                                  * "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b" */
     int64_t ranks, hosts;       /* of the planned run; ranks 0: as `train` says, or one per host */
     bool json;
-    bool verbose;    /* text only: all strategies, columns and items */
-    const char *svg; /* file to which a drawing of the plan is written; NULL: none */
-    uint64_t reserved[8];
+    bool verbose;         /* text only: all strategies, columns and items */
+    const char *svg;      /* file to which a drawing of the plan is written; NULL: none */
+    bool largest_student; /* instead of the plan: the largest students that fit */
+    uint64_t reserved[7];
 } wd_plan_options;
 
 /* Makes pictures with a teacher or a student. */

@@ -130,7 +130,8 @@ static const char *const often_needed[] = {"teacher_path",
 static bool is_often_needed(wd_job job, const char *name)
 {
     static const char *const of_runs[] = {"output_dir", "resume"};
-    if (!strcmp(name, "teacher_preset")) return job == WD_JOB_PLAN;
+    if (!strcmp(name, "teacher_preset") || !strcmp(name, "largest_student"))
+        return job == WD_JOB_PLAN;
     for (size_t i = 0; i < sizeof of_runs / sizeof *of_runs; i++)
         if (!strcmp(of_runs[i], name)) return job == WD_JOB_TRAIN;
     for (size_t i = 0; i < sizeof often_needed / sizeof *often_needed; i++)

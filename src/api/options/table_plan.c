@@ -13,6 +13,10 @@ static const wd_option own[] = {
      .group = "Teacher",
      .help = "A published model instead of TEACHER_PATH: no file is needed. One of the two is "
              "required; beside single files, what train's option of that name means"},
+    {WD_FLAG_LINE(largest_student), .group = "Student",
+     .help = "Print the largest students that fit, not a plan. A few shapes, each with its "
+             "STUDENT_CONFIG, the seconds of a step, the days of a million samples, and what "
+             "stops a larger one; GRADIENT_CHECKPOINTING and smaller micro-batches are tried, too"},
     {WD_INT_LINE(ranks, "0", 0, 512), .group = "Machine",
      .help = "Number of ranks to plan for; 0: those of other options, or one per host. The ranks "
              "of a host share its DEVICES and HOST_MEMORY"},
@@ -21,7 +25,7 @@ static const wd_option own[] = {
     {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of tables"},
     {WD_FLAG_LINE(verbose), .group = "Output",
      .help =
-         "Print more: what each strategy copies in a step, strategies that these devices cannot "
+         "Print more. What each strategy copies in a step, strategies that these devices cannot "
          "serve, every device, and items of less than a MiB"},
     {WD_TEXT_LINE(svg, "", "FILE"), .group = "Output", .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN,
      .help = "Draw the recommended plan, or that of TEACHER_DEVICE_STRATEGY: the memory of every "

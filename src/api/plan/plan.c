@@ -5,6 +5,7 @@
 
 #include "api/options/config.h"
 #include "api/plan/encoding_plan.h"
+#include "api/plan/largest_student.h"
 #include "api/plan/plan_print.h"
 #include "api/plan/plan_svg.h"
 #include "api/plan/plan_verdict.h"
@@ -113,6 +114,22 @@ static wd_status say_plan(char **text, const wd_plan_options *options, const wd_
     return table.lacks_disk ? wd_disk_plan_refuse(&disks, s, err) : WD_OK;
 }
 
+/* Prints the largest students in the place of the plan. */
+static wd_status say_largest(char **text, const wd_plan_options *options,
+                             const wd_train_plan *where, const wd_train_setup *s, wd_err *err)
+{
+    wd_largest_students found;
+    const char *small = wd__train_plan_lacks_to_encode(where);
+    if (small)
+        return wd_fail(err, WD_DOES_NOT_FIT,
+                       "--largest_student: no student fits: %s has no room for what encodes the "
+                       "prompts, and what the program takes: more memory",
+                       small);
+    WD_TRY(wd__largest_students_find(&found, where, s, err));
+    return wd__largest_students_print(text, &found, where, s, name_of_teacher(options, s),
+                                      options->json, err);
+}
+
 static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,
                       wd_devices *devices, wd_err *err)
 {
@@ -121,7 +138,9 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
     wd__plan_command_options(&s->given, options, &devices->list);
     wd_status status = make_plan(p, s, devices, err);
-    if (status == WD_OK) status = say_plan(text, options, &p->where, s, err);
+    if (status == WD_OK)
+        status = options->largest_student ? say_largest(text, options, &p->where, s, err)
+                                          : say_plan(text, options, &p->where, s, err);
     wd_train_plan_close(&p->where);
     wd_free(p);
     return status;
@@ -149,12 +168,27 @@ static wd_status check_speeds(const wd_plan_options *o, wd_err *err)
     return wd_device_list_need_speeds(&list, o->train.devices, err);
 }
 
+/* Options that name one student mean nothing where the largest are sought. */
+static wd_status check_largest(const wd_plan_options *o, wd_err *err)
+{
+    const char *option = o->train.student_config ? "--student_config"
+                         : o->train.resume       ? "--resume"
+                         : o->svg                ? "--svg"
+                                                 : NULL;
+    if (!o->largest_student || !option) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--largest_student and %s: the first seeks students of any size, the second is "
+                   "for a given one: leave one of them out",
+                   option);
+}
+
 wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
 {
     wd_devices devices = {0};
     wd_train_setup *setup;
     wd_comm ranks;
     WD_TRY(wd_options_check(WD_JOB_PLAN, options, err));
+    WD_TRY(check_largest(options, err));
     WD_TRY(describe_ranks(&ranks, options, err));
     WD_TRY(check_speeds(options, err));
     wd_stop_begin();

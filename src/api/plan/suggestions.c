@@ -9,6 +9,7 @@
 #include "api/options/job_command.h"
 #include "api/options/teacher_choice.h"
 #include "api/plan/encoding_plan.h"
+#include "api/plan/largest_student.h"
 #include "api/plan/plan_print.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -320,13 +321,15 @@ wd_status wd__suggestions_refuse(const wd_train_plan *plan, const wd_train_setup
 {
     wd_log(WD_LOG_ERROR, "what would fit, fastest first:");
     const char *small = wd__train_plan_lacks_to_encode(plan);
-    if (say_all(plan, setup, SIZE_MAX))
+    const bool any = say_all(plan, setup, SIZE_MAX);
+    if (!any) wd_log(WD_LOG_ERROR, "  nothing with this student and these devices");
+    if (!small) wd__largest_student_log(plan, setup);
+    if (any)
         return wd_fail(
             err, WD_DOES_NOT_FIT,
             "the run does not fit under --teacher_device_strategy %s; the commands above "
             "do",
             wd_strategy_name(plan->chosen.strategy));
-    wd_log(WD_LOG_ERROR, "  nothing with this student and these devices");
     const char *map =
         plan->map.given ? ", or text_encoder and vae elsewhere in --teacher_device_map" : "";
     if (small)

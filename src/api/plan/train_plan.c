@@ -184,16 +184,16 @@ static bool is_hopeless(const wd_train_plan *p)
     return hopeless == ways;
 }
 
-/* Opens a plan. `like`: a plan whose measurements are used again; NULL: there is none. A plan like
- * another one is made to see whether it fits: one that cannot is not played, which would take long
- * for a batch of thousands. */
+/* Opens a plan. `like`: a plan whose measurements are used again; NULL: there is none. A plan that
+ * is made only to see whether it fits gives up where it cannot: to play it would take long for a
+ * batch of thousands. */
 static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_plan *like,
-                           wd_err *err)
+                           bool gives_up, wd_err *err)
 {
     wd_stepper_options *m = &s->trainer.stepper;
     WD_TRY(choose_strategy(p, s, err));
     WD_TRY(wd__train_cluster_budgets(p, s, like, err));
-    if (like && is_hopeless(p))
+    if (gives_up && is_hopeless(p))
         return wd_fail(err, WD_DOES_NOT_FIT, "the student alone needs more memory than there is");
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
@@ -209,9 +209,9 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
 }
 
 static wd_status finish_open(wd_train_plan *p, wd_train_setup *setup, const wd_train_plan *like,
-                             wd_err *err)
+                             bool gives_up, wd_err *err)
 {
-    const wd_status status = open_plan(p, setup, like, err);
+    const wd_status status = open_plan(p, setup, like, gives_up, err);
     if (status != WD_OK) wd_train_plan_close(p);
     return status;
 }
@@ -220,7 +220,7 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
                              const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err)
 {
     *out = (wd_train_plan){.devices = devices, .map = *map, .text = *text};
-    return finish_open(out, setup, NULL, err);
+    return finish_open(out, setup, NULL, false, err);
 }
 
 wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
@@ -238,7 +238,14 @@ wd_status wd__train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
                                    const wd_train_plan *like, wd_err *err)
 {
     *out = (wd_train_plan){.devices = like->devices, .map = like->map, .text = like->text};
-    return finish_open(out, setup, like, err);
+    return finish_open(out, setup, like, true, err);
+}
+
+wd_status wd__train_plan_open_whole(wd_train_plan *out, wd_train_setup *setup,
+                                    const wd_train_plan *like, wd_err *err)
+{
+    *out = (wd_train_plan){.devices = like->devices, .map = like->map, .text = like->text};
+    return finish_open(out, setup, like, false, err);
 }
 
 void wd_train_plan_close(wd_train_plan *plan)

@@ -76,6 +76,10 @@ wd_status wd__train_plan_choose(wd_train_plan *plan, wd_err *err);
  * measurements of `like`. WD_DOES_NOT_FIT: it fits under no strategy. */
 wd_status wd__train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
                                    const wd_train_plan *like, wd_err *err);
+/* The same, but of a run that fits under no strategy it makes the plan, too, which says what is
+ * missing. */
+wd_status wd__train_plan_open_whole(wd_train_plan *out, wd_train_setup *setup,
+                                    const wd_train_plan *like, wd_err *err);
 void wd_train_plan_close(wd_train_plan *plan); /* a zeroed struct is allowed */
 
 /* A run with other options than the one that is planned: too large for a small stack. */

@@ -248,6 +248,12 @@ static wd_status read_width(wd_dit_config *c, const given g[SETTINGS], const cha
     return WD_OK;
 }
 
+/* The feed-forward width of so many heads in the teacher's proportion. */
+static int64_t usual_ffn_dim(const wd_dit_config *teacher, int64_t heads)
+{
+    return teacher->ffn_dim * heads / teacher->heads;
+}
+
 /* Feed-forward width: ffn_dim, projection_factor times the width, else the teacher's proportion. */
 static wd_status read_ffn(wd_dit_config *c, const given g[SETTINGS], wd_json_reader r,
                           const wd_dit_config *teacher, wd_err *err)
@@ -274,7 +280,7 @@ static wd_status read_ffn(wd_dit_config *c, const given g[SETTINGS], wd_json_rea
     else if (has_factor)
         c->ffn_dim = by_factor;
     else
-        c->ffn_dim = teacher->ffn_dim * c->heads / teacher->heads;
+        c->ffn_dim = usual_ffn_dim(teacher, c->heads);
     if (c->ffn_dim < 1)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "%s: with the teacher's proportion nothing is left of the feed-forward "
@@ -392,6 +398,33 @@ static wd_status check_kind(wd_json_reader r, const wd_dit_config *t, wd_err *er
     return WD_OK;
 }
 
+/* ---- sizes that are taken from a teacher ---- */
+
+wd_dit_config wd_student_config_sized(const wd_dit_config *teacher, int64_t heads, int64_t layers)
+{
+    wd_dit_config c = *teacher;
+    c.heads = heads;
+    c.layers = layers;
+    c.ffn_dim = usual_ffn_dim(teacher, heads);
+    return c;
+}
+
+int64_t wd_student_config_default_heads(const wd_dit_config *teacher)
+{
+    const bool is_wide = wd_dit_width(teacher) > WIDTH_DEFAULT_MAX;
+    return is_wide && teacher->head_dim <= WIDTH_DEFAULT_MAX ? WIDTH_DEFAULT_MAX / teacher->head_dim
+                                                             : teacher->heads;
+}
+
+json_t *wd_student_config_json(const wd_dit_config *student, const wd_dit_config *teacher)
+{
+    json_t *json = json_pack("{s:I, s:I}", "hidden_size", (json_int_t)wd_dit_width(student),
+                             "depth", (json_int_t)student->layers);
+    if (student->ffn_dim != usual_ffn_dim(teacher, student->heads))
+        json_object_set_new(json, "ffn_dim", json_integer(student->ffn_dim));
+    return json;
+}
+
 /* ---- the whole ---- */
 
 wd_status wd__student_config_read(wd_student_config *out, const json_t *json, const char *where,
@@ -406,9 +439,8 @@ wd_status wd__student_config_read(wd_student_config *out, const json_t *json, co
     faults f = {.where = where};
     wd_err fault;
     dit->layers = (teacher->dit.layers + 1) / 2;
-    if (wd_dit_width(dit) > WIDTH_DEFAULT_MAX && dit->head_dim <= WIDTH_DEFAULT_MAX)
-        dit->heads = WIDTH_DEFAULT_MAX / dit->head_dim;
-    dit->ffn_dim = teacher->dit.ffn_dim * dit->heads / teacher->dit.heads;
+    dit->heads = wd_student_config_default_heads(&teacher->dit);
+    dit->ffn_dim = usual_ffn_dim(&teacher->dit, dit->heads);
     if (!json) {
         *out = config;
         return WD_OK;

@@ -23,6 +23,18 @@ wd_status wd_student_config_load(wd_student_config *out, const char *path,
 wd_status wd__student_config_read(wd_student_config *out, const json_t *json, const char *where,
                                   const wd_pipeline *teacher, wd_err *err);
 
+/* The teacher's configuration with so many heads and blocks, and its proportion of the feed-forward
+ * width to the width, as --student_config takes them where it does not say "ffn_dim". */
+wd_dit_config wd_student_config_sized(const wd_dit_config *teacher, int64_t heads, int64_t layers);
+
+/* The default student's number of heads. */
+int64_t wd_student_config_default_heads(const wd_dit_config *teacher);
+
+/* Makes the shortest object that --student_config reads as `student`, which was taken from
+ * `teacher` with other numbers of heads and blocks and another feed-forward width. The caller owns
+ * it. */
+json_t *wd_student_config_json(const wd_dit_config *student, const wd_dit_config *teacher);
+
 /* Whether a student of this configuration can be taken from that teacher: heads of the same size,
  * not deeper, not wider, same channels, text width and patch. An error says what is, and what may
  * be. */
