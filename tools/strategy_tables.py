@@ -3,8 +3,8 @@
 
     python3 tools/strategy_tables.py build/release/wandistiller docs/strategies.md
 
-Replaces the text between the two markers, and plan.svg in the folder of the page; needs no weights
-and no GPU."""
+Replaces the text between each pair of markers, and plan.svg in the folder of the page; needs no
+weights and no GPU."""
 import json
 import os
 import re
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
 STUDENT = {"hidden_size": 1536, "depth": 20}
 RUN = ("--teacher_preset wan2.2-a14b --student_config student.json --batch_size 4 --height 512 "
@@ -37,6 +37,12 @@ MACHINES = [(1, "rtx4090", "64GiB"), (2, "rtx4090", "128GiB"), (4, "rtx4090", "1
             (1, "h200", "256GiB"), (0, "", "130GiB")]
 WHOLE = [(1, "rtx4090", "64GiB"), (4, "rtx4090", "128GiB"), (0, "", "130GiB")]
 DRAWN = (4, "rtx4090", "128GiB")
+# Of the largest students: cards, and what of the machine decides the speed of AdamW beside them.
+CARDS = ["rtx3060", "4080", "4090", "5090", "l40s", "h100"]
+HOSTS = ["32GiB", "64GiB", "128GiB"]
+BESIDE = "cpu=2TFLOP/s,memory=30GB/s"
+SEARCH = ("--teacher_preset wan2.2-a14b --batch_size 16 --height 512 --width 512 "
+          "--largest_student").split()
 STRATEGIES = ["cpu", "gpu", "balanced", "sequential", "offload", "disk"]
 
 
@@ -53,9 +59,12 @@ def title(machine):
 
 def plan(program, machine, *more):
     dtypes = [] if machine[0] else BF16.split()
-    command = [program, "plan", *RUN, *dtypes, "--devices", devices(machine), "--host_memory",
-               machine[2], *more]
-    environment = {**os.environ, "WD_CPU_ISA": "avx2"}  # the same workspaces on every machine
+    return run([program, "plan", *RUN, *dtypes, "--devices", devices(machine), "--host_memory",
+                machine[2], *more])
+
+
+def run(command):
+    environment = {"WD_CPU_ISA": "avx2", **os.environ}  # the same workspaces on every machine
     return subprocess.run(command, check=True, capture_output=True, text=True,
                           env=environment).stdout
 
@@ -139,19 +148,64 @@ def tables(program):
     yield from whole(program)
 
 
+def sizes(student):
+    return (f"{student['student_parameters'] / 1e9:.3g} B: {student['width']} x "
+            f"{student['blocks']}")
+
+
+def speed(student):
+    return [seconds(student["seconds_per_step"]),
+            f"{24 * student['days_per_million_samples']:.0f}", student["strategy"]]
+
+
+def largest(program):
+    yield "Every machine was asked with"
+    yield ""
+    yield "    wandistiller plan " + " ".join(SEARCH) + " \\"
+    yield f"        --devices sim:CARD@{BESIDE} --host_memory ..."
+    yield ""
+    yield ("*Hours* are those of a million samples. On the left is the student with most weights, "
+           "and what stops a larger one; on the right the one of Wan2.1-1.3B's sizes, which has 30 "
+           "blocks.")
+    yield ""
+    yield ("| card | host memory | largest: width x blocks | s/step | hours | strategy | none "
+           "larger, since | of 1.3B's sizes | s/step | hours | strategy |")
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for card in CARDS:
+        for host in HOSTS:
+            said = json.loads(run([program, "plan", *SEARCH, "--json", "--devices",
+                                   f"sim:{card}@{BESIDE}", "--host_memory", host]))
+            students = said["largest_students"]
+            most = students[0]
+            cells = [f"`{card}`", host.replace("GiB", " GiB"), sizes(most), *speed(most),
+                     most["no_larger_since"]]
+            popular = [s for s in students if s["shape"] == "Wan2.1-1.3B's sizes"]
+            cells += [sizes(popular[0]), *speed(popular[0])] if popular else [""] * 4
+            yield "| " + " | ".join(cells) + " |"
+
+
+def put(page, name, lines):
+    """The page with these lines between the markers of that name."""
+    begin, end = BEGIN.format(name), END.format(name)
+    before, rest = page.split(begin)
+    after = rest.split(end)[1]
+    made = "\n".join(lines).rstrip()
+    return f"{before}{begin}\n{made}\n{end}{after}"
+
+
 def main():
     program, page = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
     with open(page, encoding="utf-8") as file:
-        before, rest = file.read().split(BEGIN)
-    after = rest.split(END)[1]
+        text = file.read()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         with open("student.json", "w", encoding="utf-8") as file:
             json.dump(STUDENT, file)
-        made = "\n".join(tables(program)).rstrip()
+        text = put(text, "largest students", largest(program))
+        text = put(text, "tables", tables(program))
         plan(program, DRAWN, "--svg", os.path.join(os.path.dirname(page), "plan.svg"))
     with open(page, "w", encoding="utf-8") as file:
-        file.write(f"{before}{BEGIN}\n{made}\n{END}{after}")
+        file.write(text)
 
 
 if __name__ == "__main__":

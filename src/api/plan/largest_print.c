@@ -147,8 +147,8 @@ static wd_status print_text(char **out, const wd_largest_students *found, const 
     wd_text_builder_say(&p, "\nThe largest of each shape that fits. \"optimiser\" is where its "
                             "moments, the EMA and master weights are.\n");
     if (plan->asked == WD_STRATEGY_auto && plan->devices->processor > 0)
-        wd_text_builder_say(&p, "The strategy cpu does not count, since it takes many times as "
-                                "long: --teacher_device_strategy cpu plans for it.\n");
+        wd_text_builder_say(&p, "What fits only under the strategy cpu does not count, since it "
+                                "takes many times as long.\n");
     for (int i = 0; i < found->count; i++) say_commands(&p, &found->student[i], setup);
     return wd_text_builder_take(out, &p);
 }
@@ -207,22 +207,18 @@ wd_status wd__largest_students_print(char **out, const wd_largest_students *foun
 
 void wd__largest_student_log(const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    char command[COMMAND_MAX], config[CONFIG_MAX];
+    char config[CONFIG_MAX], changes[WD_LARGEST_TEXT];
     wd_largest_students found;
     const wd_train_options *o = &setup->options;
     if (o->student_config || o->init_student || *setup->resume) return;
     if (!wd__train_has_others(setup)) {
         if (wd__largest_students_find(&found, plan, setup, NULL) != WD_OK || !found.count) return;
         const wd_largest_student *most = &found.student[0];
-        const wd_train_options options = options_for(most, setup);
-        wd_train_command(command, sizeof command, &options);
+        write_changes(changes, most, setup);
         wd_log(WD_LOG_ERROR,
-               "the largest student that fits has %.3g billion weights, %" PRId64
-               " blocks of width %" PRId64 ", and takes %.3g s per step:",
-               billions(&most->dit), most->dit.layers, wd_dit_width(&most->dit),
-               most->step_seconds);
-        wd_log(WD_LOG_ERROR, "  echo '%s' > %s", config_text(config, most, setup), config_file);
-        wd_log(WD_LOG_ERROR, "  %s", command);
+               "the largest student that fits has %.3g billion weights and takes %.3g s per step: "
+               "%s in the file of --student_config%s",
+               billions(&most->dit), most->step_seconds, config_text(config, most, setup), changes);
     }
     wd_log(WD_LOG_ERROR, "`wandistiller plan` with the same options and --largest_student lists "
                          "students of several shapes that fit");

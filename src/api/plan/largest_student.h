@@ -47,8 +47,9 @@ wd_status wd__largest_students_print(char **out, const wd_largest_students *foun
                                      const wd_train_plan *plan, const wd_train_setup *setup,
                                      const char *teacher, bool as_json, wd_err *err);
 
-/* Logs the largest student that fits where the default student does not: its config, and the
- * command that trains it. Nothing is logged if the options or a checkpoint name a student. */
+/* Logs the largest student that fits where the default student does not, with its config, and which
+ * command lists others; only that command where several ranks run. Nothing is logged if the options
+ * or a checkpoint name a student, or none fits. */
 void wd__largest_student_log(const wd_train_plan *plan, const wd_train_setup *setup);
 
 #endif
