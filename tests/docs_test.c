@@ -253,7 +253,7 @@ static const struct {
     {"docs/options.md", 1, true},
     {"docs/ranks.md", 6, true},
     {"docs/recipe.md", 4, true},
-    {"docs/strategies.md", 2, true},
+    {"docs/strategies.md", 3, true},
     {"docs/student-config.md", 2, true},
     {"docs/troubleshooting.md", 2, true},
     {"docs/which-recipe.md", 2, true},

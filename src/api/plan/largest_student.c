@@ -78,9 +78,12 @@ static int64_t largest_of(const student_shape *s)
 /* The shape with n blocks, or n heads. */
 static wd_dit_config size_at(const student_shape *s, int64_t n)
 {
-    if (s->narrows) return wd_student_config_sized(&s->most, n, s->most.layers);
     wd_dit_config size = s->most;
-    size.layers = n;
+    if (s->narrows)
+        size = wd_student_config_sized(&s->most, n, s->most.layers);
+    else
+        size.layers = n;
+    if (size.ffn_dim < 1) size.ffn_dim = 1;
     return size;
 }
 

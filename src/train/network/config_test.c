@@ -194,6 +194,24 @@ static void test_nothing_is_left_of_a_width(void **state)
     wd_test_refused(one_head, &err, WD_INVALID_ARGUMENT, "give \"ffn_dim\"");
 }
 
+/* What is written of a student's sizes is read as that student, and says no more than it must. */
+static void sizes_are_written_as_they_are_read(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_student_config c;
+    const int64_t heads = wd_student_config_default_heads(&teacher.dit);
+    for (int own_ffn = 0; own_ffn < 2; own_ffn++) {
+        wd_dit_config student = wd_student_config_sized(&teacher.dit, heads - 1, 2);
+        if (own_ffn) student.ffn_dim++;
+        json_t *json = wd_student_config_json(&student, &teacher.dit);
+        wd_test_ok(wd__student_config_read(&c, json, "s.json", &teacher, &err), &err);
+        assert_true(wd_dit_config_same(&c.dit, &student));
+        assert_int_equal(json_object_size(json), own_ffn ? 3 : 2);
+        json_decref(json);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(all_faults_are_named),
         cmocka_unit_test(test_nothing_is_left_of_a_width),
+        cmocka_unit_test(sizes_are_written_as_they_are_read),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }
