@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "dev/convert.h"
+#include "dev/moments.h"
 #include "dev/ops.h"
 
 /* p (1 - lr decay) - (rate m + slow_rate slow) / (sqrt(v) correction + eps) */
@@ -14,6 +15,7 @@ typedef struct adamw_scalars {
     float grad_factor, keep, rate, correction;
     float m_new, v_new, ema_new;          /* 1 - b1, 1 - b2, 1 - ema_decay */
     float slow_rate, slow_keep, slow_new; /* lr alpha, b3, 1 - b3; only with `slow` */
+    uint32_t seed;                        /* moment_seed of the step */
 } adamw_scalars;
 
 /* What is left of a move of AdEMAMix: nothing, unless the latest gradient wants the same sign. */
@@ -48,6 +50,7 @@ WD_ANYWHERE adamw_scalars adamw_scalars_of(const wd_adamw_args *a)
     s.slow_rate = a->slow ? (float)((double)a->lr[0] * a->alpha[0]) : 0;
     s.slow_keep = a->slow ? a->beta3[0] : 0;
     s.slow_new = (float)(1 - (double)s.slow_keep);
+    s.seed = moment_seed(a->step[0]);
     return s;
 }
 

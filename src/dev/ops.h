@@ -49,6 +49,7 @@
     X(SUM_SQUARES, sum_squares)                                                                    \
     X(SUM_SQUARES_CHUNKS, sum_squares_chunks)                                                      \
     X(CLIP_FACTOR, clip_factor)                                                                    \
+    X(MOMENTS, moments)                                                                            \
     X(ADAMW, adamw)
 
 typedef enum wd_op {
@@ -377,6 +378,24 @@ typedef struct wd_clip_factor_args {
     float norm_max;
 } wd_clip_factor_args;
 
+/* Moments in 8 bits, in groups of 32: dev/moments.h. */
+typedef struct wd_moments8 {
+    void *codes;      /* [count] int8 of first moments, uint8 of second ones */
+    uint16_t *scales; /* [groups of count] */
+} wd_moments8;
+
+typedef enum wd_moment { WD_MOMENT_FIRST, WD_MOMENT_SECOND } wd_moment;
+
+/* Packs values (rounded to the nearest) or unpacks them. What is unpacked packs to the same bits.
+ */
+typedef struct wd_moments_args {
+    float *values;     /* [count], = if they are unpacked */
+    wd_moments8 codes; /* = if they are packed */
+    wd_moment moment;
+    bool pack;
+    int64_t count;
+} wd_moments_args;
+
 /* One AdamW step on a range (Loshchilov & Hutter; torch.optim.AdamW, decoupled decay):
  *   g = factor grad; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   move = lr / (1-b1^t) m
@@ -386,11 +405,16 @@ typedef struct wd_clip_factor_args {
  *   slow = b3 slow + (1-b3) g;
  *   move = lr / (1-b1^t) m + lr alpha slow;
  *   move = move g > 0 ? WD_CAUTIOUS_GAIN move : 0
- * With factor[0] == 0 (step not finite) nothing changes. */
+ * With factor[0] == 0 (step not finite) nothing changes.
+ * Without `m` and `v` they are in 8 bits, in `m8` and `v8`: they are unpacked, and packed after the
+ * step, which computes with fp32 values (dev/moments.h). Then the first element is a group's first,
+ * and there is no `slow`. */
 #define WD_CAUTIOUS_GAIN 1.5f /* about 1 over the share of the weights that move */
 
 typedef struct wd_adamw_args {
-    float *p, *m, *v;    /* [count], in place */
+    float *p;            /* [count], in place */
+    float *m, *v;        /* [count], in place; or both NULL */
+    wd_moments8 m8, v8;  /* in place, where these are NULL */
     float *slow;         /* [count], in place; or NULL */
     void *copy;          /* [count] copy_type, = p rounded: the compute weights; or NULL */
     float *ema;          /* [count], in place; or NULL */

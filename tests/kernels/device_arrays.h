@@ -153,6 +153,8 @@ static inline int only_written(size_t field[FIELDS_MAX], wd_op op, const void *a
         return ONE(sum_squares_chunks, sums);
     case WD_OP_CLIP_FACTOR:
         return TWO(clip_factor, norm, factor);
+    case WD_OP_MOMENTS:
+        return OF(moments)->pack ? TWO(moments, codes.codes, codes.scales) : ONE(moments, values);
     case WD_OP_ADAMW:
         return ONE(adamw, copy);
     default: /* WD_OP_STEP_SAMPLES adds */

@@ -190,6 +190,7 @@ static inline double error_of(double got, double expected, double scale, wd_dtyp
     /* one more rounding to the narrow type may go in the other direction */
     double step = type == WD_BF16 ? 0x1p-7 : type == WD_F16 ? 0x1p-10 : 0;
     double most = t.relative * scale + t.absolute + step * fmax(fabs(got), fabs(expected));
+    if (type == WD_I8 || type == WD_U8 || type == WD_I16) most = 1;
     return got == expected ? 0 : fabs(got - expected) / most;
 }
 

@@ -37,6 +37,7 @@ static const char *const test_of[WD_OP_COUNT] = {
     [WD_OP_SUM_SQUARES] = "train",
     [WD_OP_SUM_SQUARES_CHUNKS] = "train",
     [WD_OP_CLIP_FACTOR] = "train",
+    [WD_OP_MOMENTS] = "train",
     [WD_OP_ADAMW] = "train",
 };
 

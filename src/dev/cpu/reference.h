@@ -13,7 +13,8 @@ WD_OP_MAP(X)
 size_t wd_ref_attention_workspace(const void *args);
 size_t wd_ref_attention_backward_workspace(const void *args);
 
-/* Element `i` of an array of `type` (F32, BF16, F16). */
+/* Element `i` of an array of `type` (F32, BF16, F16, I8, U8, and I16 for 16 bits without a
+ * sign). */
 static inline float wd__load(const void *data, wd_dtype type, int64_t i)
 {
     switch (type) {
@@ -21,6 +22,12 @@ static inline float wd__load(const void *data, wd_dtype type, int64_t i)
         return wd_bf16_to_f32(((const uint16_t *)data)[i]);
     case WD_F16:
         return wd_f16_to_f32(((const uint16_t *)data)[i]);
+    case WD_I8:
+        return ((const int8_t *)data)[i];
+    case WD_U8:
+        return ((const uint8_t *)data)[i];
+    case WD_I16:
+        return ((const uint16_t *)data)[i];
     default:
         return ((const float *)data)[i];
     }
@@ -34,6 +41,15 @@ static inline void wd__store(void *data, wd_dtype type, int64_t i, float value)
         break;
     case WD_F16:
         ((uint16_t *)data)[i] = wd_f32_to_f16(value);
+        break;
+    case WD_I8:
+        ((int8_t *)data)[i] = (int8_t)value;
+        break;
+    case WD_U8:
+        ((uint8_t *)data)[i] = (uint8_t)value;
+        break;
+    case WD_I16:
+        ((uint16_t *)data)[i] = (uint16_t)(int32_t)value;
         break;
     default:
         ((float *)data)[i] = value;

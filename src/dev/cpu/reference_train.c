@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "dev/cpu/reference.h"
+#include "dev/moments.h"
 
 void wd_ref_sum_rows(const void *args, wd_cpu_context *context)
 {
@@ -63,11 +64,92 @@ void wd_ref_clip_factor(const void *args, wd_cpu_context *context)
     *a->steps += isfinite(norm) != 0;
 }
 
-void wd_ref_adamw(const void *args, wd_cpu_context *context)
+/* ---- moments in 8 bits: dev/moments.h ---- */
+
+static float unpacked(const wd_moments8 *from, wd_moment moment, int64_t i)
+{
+    const float scale = moment_scale_value(from->scales[i / WD_MOMENT_GROUP]);
+    return moment == WD_MOMENT_FIRST ? first_moment(((const int8_t *)from->codes)[i], scale)
+                                     : second_moment(((const uint8_t *)from->codes)[i], scale);
+}
+
+/* The group of n values that begins at element `at`. */
+static void pack_group(const wd_moments8 *to, wd_moment moment, int64_t at, const float *x,
+                       const uint32_t *dither, uint32_t scale_dither, int64_t n)
+{
+    const bool first = moment == WD_MOMENT_FIRST;
+    uint32_t bits = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t one = moment_bits(first ? x[i] : sqrtf(x[i]));
+        if (one > bits) bits = one;
+    }
+    const float most = moment_most(bits);
+    to->scales[at / WD_MOMENT_GROUP] =
+        moment_scale(bits, first ? scale_dither >> 16 : scale_dither & 0xffff);
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t code =
+            !(most > 0) ? 0
+            : first     ? first_moment_code(x[i], most, moment_share_first(dither[i]))
+                        : second_moment_code(sqrtf(x[i]), most, moment_share_second(dither[i]));
+        ((uint8_t *)to->codes)[at + i] = (uint8_t)code;
+    }
+}
+
+static int64_t group_elements(int64_t at, int64_t count)
+{
+    return count - at < WD_MOMENT_GROUP ? count - at : WD_MOMENT_GROUP;
+}
+
+void wd_ref_moments(const void *args, wd_cpu_context *context)
 {
     (void)context;
+    const wd_moments_args *a = args;
+    uint32_t nearest[WD_MOMENT_GROUP];
+    for (int i = 0; i < WD_MOMENT_GROUP; i++) nearest[i] = WD_MOMENT_NEAREST;
+    for (int64_t i = 0; !a->pack && i < a->count; i++)
+        a->values[i] = unpacked(&a->codes, a->moment, i);
+    for (int64_t at = 0; a->pack && at < a->count; at += WD_MOMENT_GROUP)
+        pack_group(&a->codes, a->moment, at, a->values + at, nearest, WD_MOMENT_NEAREST,
+                   group_elements(at, a->count));
+}
+
+/* A step of AdamW whose moments are in 8 bits: group by group, of values in fp32. */
+static void adamw_packed(const wd_adamw_args *a, wd_cpu_context *context)
+{
+    const uint32_t seed = moment_seed(a->step[0]);
+    for (int64_t at = 0; at < a->count; at += WD_MOMENT_GROUP) {
+        const int64_t n = group_elements(at, a->count);
+        float m[WD_MOMENT_GROUP], v[WD_MOMENT_GROUP];
+        uint32_t dither[WD_MOMENT_GROUP];
+        const size_t copy_at = (size_t)at * wd_dtype_bytes(a->copy_type);
+        wd_adamw_args group = *a;
+        for (int64_t i = 0; i < n; i++) {
+            m[i] = unpacked(&a->m8, WD_MOMENT_FIRST, at + i);
+            v[i] = unpacked(&a->v8, WD_MOMENT_SECOND, at + i);
+            dither[i] = moment_dither(seed, a->grad[at + i]);
+        }
+        group.p += at;
+        group.m = m;
+        group.v = v;
+        group.grad += at;
+        group.copy = a->copy ? (char *)a->copy + copy_at : NULL;
+        group.ema = a->ema ? a->ema + at : NULL;
+        group.count = n;
+        wd_ref_adamw(&group, context);
+        const uint32_t scale_dither = moment_scale_dither(dither[0]);
+        pack_group(&a->m8, WD_MOMENT_FIRST, at, m, dither, scale_dither, n);
+        pack_group(&a->v8, WD_MOMENT_SECOND, at, v, dither, scale_dither, n);
+    }
+}
+
+void wd_ref_adamw(const void *args, wd_cpu_context *context)
+{
     const wd_adamw_args *a = args;
     if (a->factor[0] == 0) return;
+    if (!a->m) {
+        adamw_packed(a, context);
+        return;
+    }
     const double t = (double)a->step[0];
     double b1 = a->beta1, b2 = a->beta2, rate = a->lr[0] / (1 - pow(b1, t));
     double correction = 1 / (1 - pow(b2, t)), ema_decay = fmin(a->ema_decay, (1 + t) / (10 + t));

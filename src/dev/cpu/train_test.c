@@ -2,6 +2,7 @@
 #include "kernels/kernels_check.h"
 
 #include "core/random.h"
+#include "dev/moments.h"
 
 /* Sums in fp32 lanes or chunks, against double. */
 static const tolerance sum_tolerance = {1e-5, 1e-6};
@@ -210,6 +211,223 @@ static void adamw(void **state)
         }
 }
 
+/* ---- moments in 8 bits ---- */
+
+/* Codes and scales of `count` moments: all codes in turn, scales of many sizes, and one group in
+ * seven without moments. */
+static wd_moments8 out_moments(world *w, wd_moment moment, int64_t count)
+{
+    const bool first = moment == WD_MOMENT_FIRST;
+    const int64_t groups = (count + WD_MOMENT_GROUP - 1) / WD_MOMENT_GROUP;
+    uint8_t *codes = out_array(w, first ? WD_I8 : WD_U8, count, 1, ORDINARY);
+    uint16_t *scales = out_array(w, WD_I16, groups, 1, ORDINARY);
+    for (int64_t g = 0; g < groups; g++) {
+        const float scale = ldexpf(1 + (float)(g % 256) / 256, (int)(g % 9) - 6);
+        scales[g] = g % 7 == 3 ? 0 : moment_scale(bits_of(scale), 0x8000);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const int code = first ? (int)(i * 7 % 255) - 127 : 16 + (int)(i * 7 % 240);
+        codes[i] = (uint8_t)(scales[i / WD_MOMENT_GROUP] ? code : 0);
+    }
+    return (wd_moments8){codes, scales};
+}
+
+static void adamw_packed_part(world *w, void *out, const void *context, int64_t part)
+{
+    const params *p = context;
+    float *factor = make_array(w, WD_F32, 1, ORDINARY);
+    static const float lr = 1e-2f;
+    const int64_t at = part < 0 ? 0 : part * p->width;
+    const int64_t left = p->count - at, size = (int64_t)wd_dtype_bytes(p->type);
+    *factor = p->factor;
+    wd_adamw_args *a = out;
+    *a = (wd_adamw_args){.p = out_array(w, WD_F32, p->count, 1, ORDINARY),
+                         .m8 = out_moments(w, WD_MOMENT_FIRST, p->count),
+                         .v8 = out_moments(w, WD_MOMENT_SECOND, p->count),
+                         .copy = p->copy ? out_array(w, p->type, p->count, 1, ORDINARY) : NULL,
+                         .ema = p->ema ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
+                         .grad = make_array(w, WD_F32, p->count, ORDINARY),
+                         .factor = factor,
+                         .copy_type = p->type,
+                         .count = part < 0 || left < p->width ? left : p->width,
+                         .lr = &lr,
+                         .beta1 = 0.9f,
+                         .beta2 = 0.999f,
+                         .eps = 1e-8f,
+                         .decay = p->decay,
+                         .ema_decay = p->ema_decay,
+                         .step = &p->step};
+    if (part < 0) return;
+    a->p += at;
+    a->m8.codes = (int8_t *)a->m8.codes + at;
+    a->m8.scales += at / WD_MOMENT_GROUP;
+    a->v8.codes = (uint8_t *)a->v8.codes + at;
+    a->v8.scales += at / WD_MOMENT_GROUP;
+    if (a->copy) a->copy = (char *)a->copy + at * size;
+    if (a->ema) a->ema += at;
+    a->grad += at;
+}
+
+static void make_adamw_packed(world *w, void *args, const void *context)
+{
+    adamw_packed_part(w, args, context, -1);
+}
+
+/* Codes may differ by one from those of the plain C version, which steps in double. */
+static void adamw_packed(void **state)
+{
+    (void)state;
+    static const float ema_decays[] = {0, 0, 0.5f, 0.9995f};
+    for (int i = 0; i < COUNTS; i++)
+        for (int variant = 0; variant < 24; variant++) {
+            params p = {.count = counts[i],
+                        .width = 11 * WD_MOMENT_GROUP,
+                        .type = types[variant % 3],
+                        .copy = variant / 3 % 2,
+                        .decay = variant / 6 % 2 ? 0.1f : 0,
+                        .factor = variant / 12 % 2 ? 0.3f : 0,
+                        .ema = variant % 4 > 0,
+                        .ema_decay = ema_decays[variant % 4],
+                        .step = 1 + variant * 100};
+            check_kernel(WD_OP_ADAMW, make_adamw_packed, &p, (tolerance){1e-6, 1e-6});
+            if (i == 4)
+                check_parts(WD_OP_ADAMW, make_adamw_packed, adamw_packed_part,
+                            (p.count + p.width - 1) / p.width, &p);
+        }
+}
+
+static void make_moments(world *w, void *out, const void *context)
+{
+    const params *p = context;
+    const wd_moment moment = p->slow ? WD_MOMENT_SECOND : WD_MOMENT_FIRST;
+    float *values = p->copy ? make_array(w, WD_F32, p->count, p->how)
+                            : out_array(w, WD_F32, p->count, 1, p->how);
+    for (int64_t i = 0; p->slow && i < p->count; i++) values[i] = fabsf(values[i]);
+    *(wd_moments_args *)out = (wd_moments_args){.values = values,
+                                                .codes = out_moments(w, moment, p->count),
+                                                .moment = moment,
+                                                .pack = p->copy,
+                                                .count = p->count};
+}
+
+static void moments(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++)
+        for (int variant = 0; variant < 8; variant++) {
+            params p = {.count = counts[i],
+                        .copy = variant % 2,
+                        .slow = variant / 2 % 2,
+                        .how = variant / 4 ? NASTY : ORDINARY};
+            check_kernel(WD_OP_MOMENTS, make_moments, &p, (tolerance){0, 0});
+        }
+}
+
+/* Every code of every scale: what is unpacked packs to the same bits. A group has the largest code,
+ * as those that are packed have. */
+static void what_is_unpacked_packs_to_the_same_bits(void **state)
+{
+    (void)state;
+    enum { GROUPS = 18, COUNT = GROUPS * WD_MOMENT_GROUP, LEAST = 0x4700, END = 0xfd00 };
+    uint8_t codes[COUNT], again[COUNT];
+    uint16_t scales[GROUPS], scales_again[GROUPS];
+    float values[COUNT];
+    wd_cpu_table table;
+    use_last(&table);
+    for (int second = 0; second < 2; second++)
+        for (int scale = LEAST - 1; scale < (second ? 0xbf00 : END); scale++) {
+            const int top = second ? 255 : 127, all = second ? 240 : 255;
+            wd_moments_args a = {values, {codes, scales}, (wd_moment)second, false, COUNT};
+            for (int g = 0; g < GROUPS; g++) scales[g] = (uint16_t)(scale < LEAST ? 0 : scale);
+            for (int i = 0; i < COUNT; i++) {
+                const int code = i % all + (second ? WD_MOMENT_SECOND_LEAST : -127);
+                codes[i] = (uint8_t)(scale < LEAST ? 0 : i % WD_MOMENT_GROUP == 5 ? top : code);
+            }
+            run_kernel(&table, WD_OP_MOMENTS, &a);
+            for (int i = 0; scale < LEAST && i < COUNT; i++) assert_true(values[i] == 0);
+            a = (wd_moments_args){values, {again, scales_again}, (wd_moment)second, true, COUNT};
+            run_kernel(&table, WD_OP_MOMENTS, &a);
+            assert_memory_equal(again, codes, sizeof codes);
+            assert_memory_equal(scales_again, scales, sizeof scales);
+        }
+}
+
+/* What a group becomes whose largest value cannot be packed. */
+static void moments_that_are_not_finite_stay_so(void **state)
+{
+    (void)state;
+    static const float largest[] = {INFINITY, NAN, 1e38f, 1e-18f};
+    float values[WD_MOMENT_GROUP];
+    int8_t codes[WD_MOMENT_GROUP];
+    uint16_t scale;
+    wd_cpu_table table;
+    use_last(&table);
+    for (int i = 0; i < 4; i++) {
+        wd_moments_args a = {values, {codes, &scale}, WD_MOMENT_FIRST, true, WD_MOMENT_GROUP};
+        for (int k = 0; k < WD_MOMENT_GROUP; k++) values[k] = k == 9 ? largest[i] : 1e-20f;
+        run_kernel(&table, WD_OP_MOMENTS, &a);
+        assert_int_equal(scale >= WD_MOMENT_NOT_FINITE, i < 3);
+        a.pack = false;
+        run_kernel(&table, WD_OP_MOMENTS, &a);
+        for (int k = 0; k < WD_MOMENT_GROUP; k++)
+            assert_true(i < 3 ? !isfinite(values[k]) : values[k] == 0);
+    }
+}
+
+/* Averages move by less than a code in each step, and yet they are those of doubles, from zeros and
+ * from above: the mean of all elements of a size is within a tenth. */
+static void averages_are_not_stuck(void **state)
+{
+    (void)state;
+    enum { STEPS = 3000, LAST = 500, SIZES = 3, COUNT = 3 * WD_MOMENT_GROUP };
+    static const float sizes[SIZES] = {1, 0.2f, 0.05f};
+    const float factor = 1, lr = 0;
+    wd_cpu_table table;
+    use_last(&table);
+    for (int above = 0; above < 2; above++) {
+        float p[COUNT] = {0}, grad[COUNT];
+        int8_t m8[COUNT];
+        uint8_t v8[COUNT];
+        uint16_t m_scale[3] = {0}, v_scale[3] = {0};
+        double m[COUNT], v[COUNT], m_off[SIZES] = {0}, v_off[SIZES] = {0};
+        for (int i = 0; i < COUNT; i++) m[i] = above ? 2 : 0, v[i] = m[i] * m[i];
+        for (int i = 0; above && i < 3; i++) m_scale[i] = v_scale[i] = moment_scale(bits_of(2), 0);
+        memset(m8, above ? 127 : 0, sizeof m8);
+        memset(v8, above ? 255 : 0, sizeof v8);
+        for (int64_t t = 1; t <= STEPS; t++) {
+            for (int i = 0; i < COUNT; i++)
+                grad[i] = sizes[i % SIZES] * (1 + 0.1f * (float)((i + t) % 13 - 6));
+            run_kernel(&table, WD_OP_ADAMW,
+                       &(wd_adamw_args){.p = p,
+                                        .m8 = {m8, m_scale},
+                                        .v8 = {v8, v_scale},
+                                        .grad = grad,
+                                        .factor = &factor,
+                                        .count = COUNT,
+                                        .lr = &lr,
+                                        .beta1 = 0.99f,
+                                        .beta2 = 0.998f,
+                                        .eps = 1e-8f,
+                                        .step = &t});
+            for (int i = 0; i < COUNT; i++) {
+                const int group = i / WD_MOMENT_GROUP;
+                const double share = 1.0 / (LAST * COUNT / SIZES);
+                m[i] = 0.99 * m[i] + 0.01 * grad[i];
+                v[i] = 0.998 * v[i] + 0.002 * grad[i] * grad[i];
+                if (t <= STEPS - LAST) continue;
+                m_off[i % SIZES] +=
+                    share * (first_moment(m8[i], moment_scale_value(m_scale[group])) / m[i] - 1);
+                v_off[i % SIZES] +=
+                    share *
+                    (sqrt(second_moment(v8[i], moment_scale_value(v_scale[group])) / v[i]) - 1);
+            }
+        }
+        for (int i = 0; i < SIZES; i++) {
+            assert_true(fabs(m_off[i]) < 0.07 && fabs(v_off[i]) < 0.07);
+        }
+    }
+}
+
 /* Steps on one weight, by the formula in doubles; `alpha` of 0 is AdamW. Returns how many moved. */
 static int steps_by_hand(const float *grads, int64_t steps, float alpha, double most)
 {
@@ -280,6 +498,11 @@ int main(void)
         kernel_test(clip_factor_by_hand),
         kernel_test(adamw),
         kernel_test(adamw_by_hand),
+        kernel_test(adamw_packed),
+        kernel_test(moments),
+        kernel_test(what_is_unpacked_packs_to_the_same_bits),
+        kernel_test(moments_that_are_not_finite_stay_so),
+        kernel_test(averages_are_not_stuck),
         kernel_test(ademamix_by_hand),
     };
     return cmocka_run_group_tests_name("training kernels", tests, NULL, NULL);

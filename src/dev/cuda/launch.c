@@ -318,7 +318,16 @@ static void launch_adamw(launcher *l, const void *args)
     wd_cuda_adamw a = {.op = *(const wd_adamw_args *)args};
     a.scalars = take(l, 1, sizeof *a.scalars);
     run_blocks(l, WD_CUDA_adamw_scalars, 1, 1, one_warp, 0, &a, sizeof a);
-    run_eights(l, WD_CUDA_adamw, a.op.count, 1, &a, sizeof a);
+    if (a.op.m)
+        run_eights(l, WD_CUDA_adamw, a.op.count, 1, &a, sizeof a);
+    else
+        run_flat(l, WD_CUDA_adamw_packed, a.op.count, &a, sizeof a);
+}
+
+static void launch_moments(launcher *l, const void *args)
+{
+    const wd_moments_args *a = args;
+    run_flat(l, WD_CUDA_moments, a->count, a, sizeof *a);
 }
 
 /* ---- products, convolutions and attention ---- */
@@ -412,6 +421,7 @@ static launch_fn *const launch[WD_OP_COUNT] = {
     [WD_OP_SUM_SQUARES] = launch_sum_squares,
     [WD_OP_SUM_SQUARES_CHUNKS] = launch_sum_squares_chunks,
     [WD_OP_CLIP_FACTOR] = launch_clip_factor,
+    [WD_OP_MOMENTS] = launch_moments,
     [WD_OP_ADAMW] = launch_adamw,
     [WD_OP_MATMUL] = launch_matmul,
     [WD_OP_ATTENTION] = launch_attention,

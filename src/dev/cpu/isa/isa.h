@@ -42,6 +42,7 @@
     X(MSE, mse, wd_isa_mse_workspace)                                                              \
     X(SUM_SQUARES, sum_squares, wd_isa_sum_squares_workspace)                                      \
     X(SUM_SQUARES_CHUNKS, sum_squares_chunks, NULL)                                                \
+    X(MOMENTS, moments, NULL)                                                                      \
     X(ADAMW, adamw, NULL)
 
 /* Puts one instruction set's kernels into a table: see use.c. */

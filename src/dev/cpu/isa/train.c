@@ -130,6 +130,114 @@ void KERNEL(sum_squares_chunks)(const void *args, wd_cpu_context *context)
     wd_parallel_for(sum_chunks(a->count), 1, squares_chunks, &work);
 }
 
+/* ---- moments in 8 bits: dev/moments.h ---- */
+
+static int64_t groups_of(int64_t count)
+{
+    return (count + WD_MOMENT_GROUP - 1) / WD_MOMENT_GROUP;
+}
+
+static inline uint32_t most_bits(const float *restrict x, int64_t n)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t bits = (int32_t)moment_bits(x[i]);
+        most = bits > most ? bits : most;
+    }
+    return (uint32_t)most;
+}
+
+/* One group of `n` elements, which is a constant where the compiler shall vectorise. */
+static inline __attribute__((always_inline)) void
+pack_first(int8_t *restrict codes, uint16_t *scale, const float *restrict m,
+           const uint32_t *restrict dither, uint32_t scale_dither, int64_t n)
+{
+    const uint32_t bits = most_bits(m, n);
+    const float most = moment_most(bits);
+    *scale = moment_scale(bits, scale_dither >> 16);
+    if (!(most > 0)) {
+        memset(codes, 0, (size_t)n);
+        return;
+    }
+    EACH(i, n) codes[i] = (int8_t)first_moment_code(m[i], most, moment_share_first(dither[i]));
+}
+
+static inline __attribute__((always_inline)) void
+pack_second(uint8_t *restrict codes, uint16_t *scale, const float *restrict v,
+            const uint32_t *restrict dither, uint32_t scale_dither, int64_t n)
+{
+    float root[WD_MOMENT_GROUP];
+    EACH(i, n) root[i] = sqrtf(v[i]);
+    const uint32_t bits = most_bits(root, n);
+    const float most = moment_most(bits);
+    *scale = moment_scale(bits, scale_dither & 0xffffu);
+    if (!(most > 0)) {
+        memset(codes, 0, (size_t)n);
+        return;
+    }
+    EACH(i, n)
+    codes[i] = (uint8_t)second_moment_code(root[i], most, moment_share_second(dither[i]));
+}
+
+/* Packs x [n] from element `at` on, a group's first. `dither` [n]; NULL: to the nearest. */
+static void pack(const wd_moments8 *to, wd_moment moment, int64_t at, const float *x,
+                 const uint32_t *dither, int64_t n)
+{
+    uint32_t nearest[WD_MOMENT_GROUP];
+    EACH(i, WD_MOMENT_GROUP) nearest[i] = WD_MOMENT_NEAREST;
+    for (int64_t first = 0; first < n; first += WD_MOMENT_GROUP) {
+        const int64_t left = least(WD_MOMENT_GROUP, n - first);
+        const uint32_t *by = dither ? dither + first : nearest;
+        const uint32_t scale_by = dither ? moment_scale_dither(by[0]) : WD_MOMENT_NEAREST;
+        int8_t *codes = (int8_t *)to->codes + at + first;
+        uint16_t *scale = to->scales + (at + first) / WD_MOMENT_GROUP;
+        const float *from = x + first;
+        if (moment == WD_MOMENT_FIRST && left == WD_MOMENT_GROUP)
+            pack_first(codes, scale, from, by, scale_by, WD_MOMENT_GROUP);
+        else if (moment == WD_MOMENT_FIRST)
+            pack_first(codes, scale, from, by, scale_by, left);
+        else if (left == WD_MOMENT_GROUP)
+            pack_second((uint8_t *)codes, scale, from, by, scale_by, WD_MOMENT_GROUP);
+        else
+            pack_second((uint8_t *)codes, scale, from, by, scale_by, left);
+    }
+}
+
+/* x [n] = what is packed from element `at` on, a group's first. */
+static void unpack(float *restrict x, const wd_moments8 *from, wd_moment moment, int64_t at,
+                   int64_t n)
+{
+    for (int64_t first = 0; first < n; first += WD_MOMENT_GROUP) {
+        const int64_t left = least(WD_MOMENT_GROUP, n - first);
+        const float scale = moment_scale_value(from->scales[(at + first) / WD_MOMENT_GROUP]);
+        const int8_t *restrict m = (const int8_t *)from->codes + at + first;
+        const uint8_t *restrict v = (const uint8_t *)m;
+        float *restrict to = x + first;
+        if (moment == WD_MOMENT_FIRST)
+            EACH(i, left) to[i] = first_moment(m[i], scale);
+        else
+            EACH(i, left) to[i] = second_moment(v[i], scale);
+    }
+}
+
+static void moments_groups(int64_t begin, int64_t end, void *context)
+{
+    const wd_moments_args *a = context;
+    const int64_t at = begin * WD_MOMENT_GROUP;
+    const int64_t n = least(end * WD_MOMENT_GROUP, a->count) - at;
+    if (a->pack)
+        pack(&a->codes, a->moment, at, a->values + at, NULL, n);
+    else
+        unpack(a->values + at, &a->codes, a->moment, at, n);
+}
+
+void KERNEL(moments)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    wd_moments_args a = *(const wd_moments_args *)args;
+    wd_parallel_for(groups_of(a.count), GRAIN / WD_MOMENT_GROUP, moments_groups, &a);
+}
+
 /* ---- optimiser ---- */
 
 typedef struct adamw_work {
@@ -151,30 +259,59 @@ static void ademamix_move(float *restrict p, const float *restrict m, const floa
     }
 }
 
+/* Moves p [n], from element `at` on, and its moments, wherever these are. */
+static void adamw_move(const adamw_work *w, int64_t at, float *restrict m, float *restrict v,
+                       int64_t n)
+{
+    const wd_adamw_args *a = w->args;
+    const adamw_scalars by = w->by;
+    float beta1 = a->beta1, beta2 = a->beta2, eps = a->eps;
+    float *restrict p = a->p + at;
+    const float *restrict grad = a->grad + at;
+    EACH(i, n)
+    {
+        float g = by.grad_factor * grad[i];
+        float m_now = beta1 * m[i] + by.m_new * g;
+        float v_now = beta2 * v[i] + by.v_new * (g * g);
+        m[i] = m_now;
+        v[i] = v_now;
+        if (!a->slow)
+            p[i] = p[i] * by.keep - by.rate * m_now / (sqrtf(v_now) * by.correction + eps);
+    }
+    if (a->slow) ademamix_move(p, m, v, a->slow + at, grad, n, &by, eps);
+}
+
+/* The same of moments in 8 bits. */
+static void adamw_move_packed(const adamw_work *w, int64_t at, int64_t n)
+{
+    const wd_adamw_args *a = w->args;
+    const uint32_t seed = w->by.seed;
+    float m[CHUNK], v[CHUNK];
+    uint32_t dither[CHUNK];
+    const float *restrict grad = a->grad + at;
+    unpack(m, &a->m8, WD_MOMENT_FIRST, at, n);
+    unpack(v, &a->v8, WD_MOMENT_SECOND, at, n);
+    adamw_move(w, at, m, v, n);
+    EACH(i, n) dither[i] = moment_dither(seed, grad[i]);
+    pack(&a->m8, WD_MOMENT_FIRST, at, m, dither, n);
+    pack(&a->v8, WD_MOMENT_SECOND, at, v, dither, n);
+}
+
 static void adamw_part(int64_t begin, int64_t end, void *context)
 {
-    const adamw_work w = *(const adamw_work *)context;
-    const wd_adamw_args *a = w.args;
-    float beta1 = a->beta1, beta2 = a->beta2, eps = a->eps;
+    const adamw_work *w = context;
+    const wd_adamw_args *a = w->args;
+    const float ema_new = w->by.ema_new;
     for (int64_t at = begin; at < end; at += CHUNK) {
         int64_t n = least(CHUNK, end - at);
-        float *restrict p = a->p + at, *restrict m = a->m + at, *restrict v = a->v + at;
-        const float *restrict grad = a->grad + at;
-        EACH(i, n)
-        {
-            float g = w.by.grad_factor * grad[i];
-            float m_now = beta1 * m[i] + w.by.m_new * g;
-            float v_now = beta2 * v[i] + w.by.v_new * (g * g);
-            m[i] = m_now;
-            v[i] = v_now;
-            if (!a->slow)
-                p[i] =
-                    p[i] * w.by.keep - w.by.rate * m_now / (sqrtf(v_now) * w.by.correction + eps);
-        }
-        if (a->slow) ademamix_move(p, m, v, a->slow + at, grad, n, &w.by, eps);
+        const float *restrict p = a->p + at;
+        if (a->m)
+            adamw_move(w, at, a->m + at, a->v + at, n);
+        else
+            adamw_move_packed(w, at, n);
         if (a->ema) {
             float *restrict ema = a->ema + at;
-            EACH(i, n) ema[i] += w.by.ema_new * (p[i] - ema[i]);
+            EACH(i, n) ema[i] += ema_new * (p[i] - ema[i]);
         }
         if (!a->copy) continue;
         if (a->copy_type == WD_F32)
@@ -184,11 +321,21 @@ static void adamw_part(int64_t begin, int64_t end, void *context)
     }
 }
 
+/* Whole groups. */
+static void adamw_groups(int64_t begin, int64_t end, void *context)
+{
+    const adamw_work *w = context;
+    adamw_part(begin * WD_MOMENT_GROUP, least(end * WD_MOMENT_GROUP, w->args->count), context);
+}
+
 void KERNEL(adamw)(const void *args, wd_cpu_context *context)
 {
     (void)context;
     const wd_adamw_args *a = args;
     if (a->factor[0] == 0) return;
     adamw_work work = {a, adamw_scalars_of(a)};
-    wd_parallel_for(a->count, GRAIN, adamw_part, &work);
+    if (a->m)
+        wd_parallel_for(a->count, GRAIN, adamw_part, &work);
+    else
+        wd_parallel_for(groups_of(a->count), GRAIN / WD_MOMENT_GROUP, adamw_groups, &work);
 }

@@ -36,6 +36,8 @@
     X(mse_finish)                                                                                  \
     X(clip_factor)                                                                                 \
     X(adamw_scalars)                                                                               \
+    X(adamw_packed)                                                                                \
+    X(moments)                                                                                     \
     X(adamw)                                                                                       \
     X(attention)                                                                                   \
     X(attention_backward_queries)                                                                  \

@@ -163,3 +163,82 @@ WD_KERNEL(adamw, wd_cuda_adamw)
     EACH_OF_EIGHT (i) v[i] += by.ema_new * (p[i] - v[i]);
     flat_store(op.ema, WD_F32, f, v);
 }
+
+/* ---- moments in 8 bits: a warp has a group, a thread one of its elements ---- */
+
+static_assert((int)WD_MOMENT_GROUP == (int)WD_WARP, "a warp has a group");
+
+/* The largest of the bits that a warp's threads have. */
+WD_DEVICE uint32_t most_bits(uint32_t bits)
+{
+    WD_UNROLL for (int lane_distance = WD_WARP / 2; lane_distance > 0; lane_distance /= 2)
+    {
+        const uint32_t other = bits_of(__shfl_xor_sync(WD_WARP_ALL, float_of(bits), lane_distance));
+        bits = other > bits ? other : bits;
+    }
+    return bits;
+}
+
+WD_DEVICE float unpacked(const wd_moments8 &from, wd_moment moment, int64_t at)
+{
+    const float scale = moment_scale_value(from.scales[at / WD_MOMENT_GROUP]);
+    return moment == WD_MOMENT_FIRST ? first_moment(((const int8_t *)from.codes)[at], scale)
+                                     : second_moment(((const uint8_t *)from.codes)[at], scale);
+}
+
+/* Packs the warp's values x, 0 where `at` is beyond the array. Reached by all threads. */
+WD_DEVICE void pack(const wd_moments8 &to, wd_moment moment, int64_t at, int64_t count, float x,
+                    uint32_t dither, uint32_t scale_dither)
+{
+    const bool first = moment == WD_MOMENT_FIRST;
+    const float value = first ? x : sqrtf(x);
+    const uint32_t bits = most_bits(moment_bits(value));
+    const float most = moment_most(bits);
+    if (at >= count) return;
+    const int32_t code = !(most > 0) ? 0
+                         : first     ? first_moment_code(value, most, moment_share_first(dither))
+                                     : second_moment_code(value, most, moment_share_second(dither));
+    ((uint8_t *)to.codes)[at] = (uint8_t)code;
+    if (at % WD_MOMENT_GROUP == 0)
+        to.scales[at / WD_MOMENT_GROUP] =
+            moment_scale(bits, first ? scale_dither >> 16 : scale_dither & 0xffffu);
+}
+
+WD_DEVICE int64_t element_of_thread(void)
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+WD_KERNEL(moments, wd_moments_args)
+{
+    const int64_t at = element_of_thread();
+    const bool inside = at < a.count;
+    if (a.pack)
+        pack(a.codes, a.moment, at, a.count, inside ? a.values[at] : 0, WD_MOMENT_NEAREST,
+             WD_MOMENT_NEAREST);
+    else if (inside)
+        a.values[at] = unpacked(a.codes, a.moment, at);
+}
+
+WD_KERNEL(adamw_packed, wd_cuda_adamw)
+{
+    const wd_adamw_args &op = a.op;
+    const int64_t at = element_of_thread();
+    if (op.factor[0] == 0) return;
+    const adamw_scalars by = *a.scalars;
+    float m = 0, v = 0;
+    uint32_t dither = 0;
+    if (at < op.count) {
+        const float grad = op.grad[at], g = by.grad_factor * grad;
+        dither = moment_dither(by.seed, grad);
+        m = op.beta1 * unpacked(op.m8, WD_MOMENT_FIRST, at) + by.m_new * g;
+        v = op.beta2 * unpacked(op.v8, WD_MOMENT_SECOND, at) + by.v_new * (g * g);
+        const float p = op.p[at] * by.keep - by.rate * m / (sqrtf(v) * by.correction + op.eps);
+        op.p[at] = p;
+        if (op.copy) store_one(op.copy, op.copy_type, at, p);
+        if (op.ema) op.ema[at] += by.ema_new * (p - op.ema[at]);
+    }
+    const uint32_t first = bits_of(__shfl_sync(WD_WARP_ALL, float_of(dither), 0));
+    pack(op.m8, WD_MOMENT_FIRST, at, op.count, m, dither, moment_scale_dither(first));
+    pack(op.v8, WD_MOMENT_SECOND, at, op.count, v, dither, moment_scale_dither(first));
+}
