@@ -176,7 +176,7 @@ typedef struct wd_train_options {
     double diversity_gain;   /* by how much the chords of two trajectories of one prompt lead away
                               * from each other, 0 to 1; above 0 it needs student_steps, and
                               * twice the steps of a trajectory must divide trajectories */
-    const char *optimizer;   /* "adamw", "ademamix" */
+    const char *optimizer;   /* "adamw", "adamw8bit", "ademamix" */
     double ademamix_alpha;   /* weight of AdEMAMix's slow average at the end of the run */
     double ademamix_beta3;   /* decay of that average at the end of the run, 0 to below 1 */
     int64_t chords;          /* of a trajectory: the student makes student_steps / chords steps

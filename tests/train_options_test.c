@@ -539,6 +539,33 @@ static void options_of_another_optimizer_are_refused(void **state)
     wd_program_succeeded(&program);
 }
 
+/* Moments in 8 bits: a stopped run goes on bit for bit, and one of other moments says that they are
+ * converted. */
+static void moments_in_8_bits(void **state)
+{
+    (void)state;
+#define IN_8_BITS(out) RUN(out), "--log_level", "info", "--num_steps", "6", "--optimizer"
+    static const char said[] = ", which were kept in";
+    wd_program_run(&program, IN_8_BITS("whole-8"), "adamw8bit");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, IN_8_BITS("parts-8"), "adamw8bit", "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, IN_8_BITS("parts-8"), "adamw8bit", "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, said));
+    assert_same_weights("whole-8", "parts-8");
+    wd_program_run(&program, IN_8_BITS("other-8"), "adamw", "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, IN_8_BITS("other-8"), "adamw8bit", "--resume", "auto",
+                   "--stop_at_step", "4");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "kept in float32, are now kept in 8 bits\n"));
+    wd_program_run(&program, IN_8_BITS("other-8"), "ademamix", "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "kept in 8 bits, are now kept in float32\n"));
+#undef IN_8_BITS
+}
+
 /* One command trains both phases; a stop where the second begins changes nothing. */
 static void both_phases_in_one_command(void **state)
 {
@@ -704,6 +731,7 @@ int main(void)
         cmocka_unit_test(blocks_begin_where_the_student_leads),
         cmocka_unit_test(trajectories_are_paired),
         cmocka_unit_test(options_of_another_optimizer_are_refused),
+        cmocka_unit_test(moments_in_8_bits),
         cmocka_unit_test(both_phases_in_one_command),
         cmocka_unit_test(epochs_may_be_too_many),
         cmocka_unit_test(timesteps_are_a_thousand),

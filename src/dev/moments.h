@@ -121,7 +121,7 @@ WD_ANYWHERE int32_t second_moment_code(float root, float most, float share)
 
 WD_ANYWHERE float second_moment(int32_t code, float scale)
 {
-    const float x = (float)code / 255.0f, root = scale * (x * x);
+    const float x = (float)code * (1.0f / 255.0f), root = scale * (x * x);
     return root * root;
 }
 

@@ -193,11 +193,14 @@ static const wd_option table[] = {
      .flags = WD_OPTION_STUDENT, .help = "Steps over which the learning rate rises"},
     {WD_FLOAT_LINE(min_lr_ratio, "0.03", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "The last learning rate over the highest one"},
-    {WD_CHOICE_LINE(optimizer, "adamw", "adamw", "ademamix"), .group = "Training",
+    {WD_CHOICE_LINE(optimizer, "adamw", "adamw", "adamw8bit", "ademamix"), .group = "Training",
      .flags = WD_OPTION_STUDENT,
-     .help = "ademamix trains students of few sampling steps faster, in runs of 3,000 steps and "
-             "more: it is AdamW with a second, slow moving average of the gradients, and takes 4 "
-             "more bytes for each of the student's weights"},
+     .help =
+         "adamw8bit keeps AdamW's moments in 8 bits, which takes 5.9 fewer bytes for each of the "
+         "student's weights; ademamix trains students of few sampling steps faster, in runs of "
+         "3,000 steps and "
+         "more: it is AdamW with a second, slow moving average of the gradients, and takes 4 "
+         "more bytes for each of the student's weights"},
     {WD_FLOAT_LINE(ademamix_alpha, "5", 0, 100), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "AdEMAMix's weight of the slow average at the end of the run, or of each phase of "
              "RECIPE; it begins at 0"},

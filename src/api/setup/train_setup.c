@@ -211,6 +211,7 @@ static void fill_stepper(wd_train_setup *s)
     wd_optimizer_options optimizer = wd_optimizer_defaults();
     optimizer.alpha = strcmp(o->optimizer, "ademamix") ? 0 : o->ademamix_alpha;
     optimizer.beta3 = o->ademamix_beta3;
+    optimizer.moments_in_8_bits = !strcmp(o->optimizer, "adamw8bit");
     optimizer.beta1 = o->adam_beta1;
     optimizer.beta2 = o->adam_beta2;
     optimizer.eps = o->adam_eps;

@@ -211,7 +211,7 @@ static size_t add_networks_on_host(wd_memory_plan *out, const wd_stepper *m)
             const wd_params *params = m->params[k];
             const wd_params_buffer buffer = (wd_params_buffer)i;
             if (!params->buffer[i] || !wd_params_is_on_host(params, buffer)) continue;
-            const size_t bytes = (size_t)wd_params_elements(params, buffer) * sizeof(float);
+            const size_t bytes = wd_params_buffer_bytes(params, buffer);
             wd_memory_plan_add(out, params->names->buffer[i], WD_MEMORY_TRAINING, WD_MEMORY_HOST,
                                bytes);
             all += bytes;

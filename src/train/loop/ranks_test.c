@@ -54,18 +54,17 @@ static void keep(outcome *out, wd_stepper *m)
     }
 }
 
-/* What is shared takes the bytes that params.h says. */
+/* What is shared, in 8 bits or on the host takes the bytes of the device that params.h says. */
 static void check_bytes(const wd_params *p)
 {
-    const int64_t slow = p->buffer[WD_PARAMS_SLOW] ? 4 : 0;
-    const int64_t whole = (p->dtype == WD_BF16 ? 22 : 20) + slow;
-    const int64_t taken = /* by passes */
-        p->dtype == WD_BF16 ? 6 * p->count + 4 * p->islands_count : 8 * p->count;
-    const int64_t shared = taken + ((p->dtype == WD_BF16 ? 16 : 12) + slow) * p->share;
-    const int64_t bytes = wd_params_is_on_host(p, WD_PARAMS_M) ? taken
-                          : p->pieces.ranks                    ? shared
-                                                               : whole * p->count;
-    HARNESS_CHECK((int64_t)wd_params_bytes(p) == bytes);
+    const bool bf16 = p->dtype == WD_BF16;
+    const int64_t n = p->pieces.ranks ? p->share : p->count;
+    const int64_t moments = wd_params_is_in_8_bits(p, WD_PARAMS_M) ? 2 * (n + n / 32 * 2) : 8 * n;
+    const int64_t slow = p->buffer[WD_PARAMS_SLOW] ? 4 * n : 0;
+    const int64_t aside = moments + slow + (bf16 ? 8 : 4) * n; /* EMA, and weights beside a copy */
+    const int64_t whole = bf16 ? 6 * p->count + 4 * p->islands_count : 8 * p->count;
+    const bool on_host = wd_params_is_on_host(p, WD_PARAMS_M);
+    HARNESS_CHECK((int64_t)wd_params_bytes(p) == whole + (on_host ? 0 : aside));
 }
 
 static void take_results(outcome *out, wd_stepper *m, int leave)
@@ -276,12 +275,14 @@ static void shares_change_nothing(void **state)
 {
     (void)state;
     const char *const devices[] = {CPU, SLOW_SIM};
-    for (int i = 0; i < 4; i++) {
+    for (int n = 0; n < 8; n++) {
+        const int i = n % 4;
         wd_stepper_options options = small_stepper(&teacher);
         options.student_dtype = i % 2 ? WD_BF16 : WD_F32;
         options.deterministic_reduce = i / 2;
         options.optimizer.decay = 0.1; /* ranges of two kinds */
-        options.optimizer.alpha = i % 2 ? 5 : 0;
+        options.optimizer.moments_in_8_bits = n / 4;
+        options.optimizer.alpha = i % 2 && n < 4 ? 5 : 0;
         options.optimizer.beta3 = 0.99;
         for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
             options.shard_optimizer = false;

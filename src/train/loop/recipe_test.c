@@ -118,8 +118,7 @@ static void check_planned(const rank_stepper *r, int64_t host_before)
         const wd_params *params = r->stepper->params[k];
         const wd_memory_item *item =
             wd_memory_plan_find(&r->plan, params->names->buffer[WD_PARAMS_M], WD_MEMORY_HOST);
-        const int64_t elements = wd_params_elements(params, WD_PARAMS_M);
-        HARNESS_CHECK(item && item->bytes == (size_t)elements * sizeof(float));
+        HARNESS_CHECK(item && item->bytes == wd_params_buffer_bytes(params, WD_PARAMS_M));
         HARNESS_CHECK(wd_memory_plan_find(&r->plan, params->names->activations, WD_MEMORY_HOST));
     }
 }

@@ -94,6 +94,11 @@ static wd_status find_kernels(const char **out, char room[WD_KERNELS_TEXT],
     return o->kernels ? WD_OK : wd_device_kernels(room, err);
 }
 
+static const char *moments_of(const wd_optimizer_options *optimizer)
+{
+    return optimizer->moments_in_8_bits ? "8 bits" : "float32";
+}
+
 wd_status wd__trainer_save_run(json_t *run, const wd_trainer_options *o,
                                const wd_phase_begin *phase, double seconds, wd_err *err)
 {
@@ -102,11 +107,12 @@ wd_status wd__trainer_save_run(json_t *run, const wd_trainer_options *o,
     const char *kernels;
     WD_TRY(find_kernels(&kernels, room, o, err));
     WD_TRY(wd_trainer_facts(&facts, o, err));
-    json_t *more = json_pack("{s:f, s:I, s:I, s:s, s:s?, s:I, s:I, s:f}", "seconds", seconds,
+    json_t *more = json_pack("{s:f, s:I, s:I, s:s, s:s?, s:s, s:I, s:I, s:f}", "seconds", seconds,
                              "text_tokens", (json_int_t)o->stepper.text_tokens, "text_repeat",
                              (json_int_t)o->stepper.text_repeat, "kernels", kernels, "text_kernels",
-                             o->text_kernels, "phase", (json_int_t)phase->phase, "phase_step",
-                             (json_int_t)phase->step, "phase_seconds", phase->seconds);
+                             o->text_kernels, "moments", moments_of(&o->stepper.optimizer), "phase",
+                             (json_int_t)phase->phase, "phase_step", (json_int_t)phase->step,
+                             "phase_seconds", phase->seconds);
     const bool failed = !more || json_object_update(run, more) || json_object_update(run, facts);
     json_decref(more);
     json_decref(facts);
@@ -207,6 +213,17 @@ static wd_status compare_kernels(const json_t *run, const wd_trainer_options *op
     return WD_OK;
 }
 
+/* A checkpoint has moments in fp32; those of one that does not say so were in fp32, too. */
+static void compare_moments(const json_t *run, const wd_trainer_options *options)
+{
+    const char *now = moments_of(&options->stepper.optimizer);
+    const char *said = json_string_value(json_object_get(run, "moments"));
+    const char *then = said && !strcmp(said, "8 bits") ? said : "float32";
+    if (strcmp(then, now))
+        wd_log(WD_LOG_INFO, "the moments of %s, which were kept in %s, are now kept in %s",
+               options->resume, then, now);
+}
+
 wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpoint, wd_err *err)
 {
     json_t *run;
@@ -274,6 +291,7 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     WD_TRY_OUT(wd__trainer_read_phase(&begin, options, r, err));
     WD_TRY_OUT(check_steps(options, &begin, step, err));
     WD_TRY_OUT(check_stream(options, &begin, r, err));
+    compare_moments(run, options);
     status = compare_kernels(run, options, err);
 out:
     json_decref(now);

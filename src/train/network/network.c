@@ -52,6 +52,7 @@ wd_status wd_network_open(wd_network **out, const wd_network_options *o, wd_queu
         .dtype = o->dtype,
         .kinds = WD_PARAMS_TRAINED | (o->ema ? WD_PARAMS_WITH_EMA : 0) |
                  (o->optimizer.alpha > 0 ? WD_PARAMS_WITH_SLOW : 0) |
+                 (o->optimizer.moments_in_8_bits ? WD_PARAMS_MOMENTS_IN_8_BITS : 0) |
                  (on_host ? WD_PARAMS_STATE_ON_HOST : 0),
         .rank = shared ? o->comm->rank : 0,
         .ranks = shared ? o->comm->ranks : 1,

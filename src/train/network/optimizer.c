@@ -8,6 +8,7 @@
 
 #include "core/memory.h"
 #include "core/require.h"
+#include "dev/moments.h"
 #include "dev/ops.h"
 #include "train/network/optimizer_host.h"
 #include "train/network/shard.h"
@@ -17,6 +18,7 @@ static_assert(SCALARS - LR == WD_OPTIMIZER_RATES, "the rates are the last scalar
 enum { STATE_BYTES = sizeof(int64_t) + SCALARS * sizeof(float) }; /* the steps, then the scalars */
 enum { UNDER_WAY = 4 };                 /* more steps than are launched ahead of the device */
 enum { LOOKED_AT = 64 * WD_SUM_CHUNK }; /* elements at a time: more would need more workspace */
+enum { SCALES_AT_A_TIME = 8192 };       /* on the stack */
 
 struct wd_optimizer {
     wd_optimizer_options options;
@@ -92,10 +94,8 @@ static wd_adamw_args adamw_of(const wd_optimizer *optimizer, const element_run *
     float *ema = params->buffer[WD_PARAMS_EMA];
     float *slow = o->alpha > 0 ? params->buffer[WD_PARAMS_SLOW] : NULL;
     const int64_t weight = wd__params_is_packed(params, WD_PARAMS_P) ? run->packed : run->first;
-    return (wd_adamw_args){
+    wd_adamw_args args = {
         .p = params->buffer[WD_PARAMS_P] + weight,
-        .m = params->buffer[WD_PARAMS_M] + run->packed,
-        .v = params->buffer[WD_PARAMS_V] + run->packed,
         .slow = slow ? slow + run->packed : NULL,
         .grad = params->buffer[WD_PARAMS_G] + run->first,
         .copy = params->copy ? params->copy + run->first : NULL,
@@ -113,6 +113,14 @@ static wd_adamw_args adamw_of(const wd_optimizer *optimizer, const element_run *
         .decay = (float)run->decay,
         .ema_decay = (float)o->ema_decay,
     };
+    if (o->moments_in_8_bits) {
+        args.m8 = wd__params_moments(params, WD_PARAMS_M, run->packed);
+        args.v8 = wd__params_moments(params, WD_PARAMS_V, run->packed);
+    } else {
+        args.m = params->buffer[WD_PARAMS_M] + run->packed;
+        args.v = params->buffer[WD_PARAMS_V] + run->packed;
+    }
+    return args;
 }
 
 /* Decay of one line of the table. [D] and [1, 6, D] tables count as vectors: what is one number per
@@ -216,6 +224,7 @@ static wd_status open_host(wd_optimizer *o, wd_err *err)
     WD_TRY(wd__optimizer_host_open(&o->host, o->params, &of_step, list.chunk, list.count, err));
     o->params->host = o->host;
     o->params->await = wd__optimizer_host_await;
+    o->params->convert = wd__optimizer_host_convert;
     return WD_OK;
 }
 
@@ -238,6 +247,9 @@ wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *opti
     WD_REQUIRE(params->kinds & WD_PARAMS_TRAINED, "a network without moments is to be trained");
     WD_REQUIRE(!(options->alpha > 0) || params->buffer[WD_PARAMS_SLOW],
                "a network without slow moments is to be trained by AdEMAMix");
+    WD_REQUIRE(options->moments_in_8_bits == wd_params_is_in_8_bits(params, WD_PARAMS_M) &&
+                   !(options->moments_in_8_bits && options->alpha > 0),
+               "a network's moments are not as its optimizer has them");
     wd_status status;
     wd_optimizer *o;
     wd_device *device = params->device;
@@ -262,6 +274,7 @@ void wd_optimizer_close(wd_optimizer *optimizer)
     wd__optimizer_host_close(optimizer->host);
     optimizer->params->host = NULL;
     optimizer->params->await = NULL;
+    optimizer->params->convert = NULL;
     for (int i = 0; i < UNDER_WAY; i++) wd_event_close(optimizer->rates_sent[i]);
     if (optimizer->host_rates) wd_host_free(optimizer->params->device, optimizer->host_rates);
     if (optimizer->steps) wd_device_free(optimizer->params->device, optimizer->steps);
@@ -309,6 +322,25 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_q
     wd__shard_publish(params->shard, queue);
 }
 
+/* Whether the scales of moments in 8 bits are finite: codes are. */
+static bool scales_are_finite(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
+{
+    uint16_t some[SCALES_AT_A_TIME];
+    const uint16_t *scales = wd__params_moments(params, buffer, 0).scales;
+    const int64_t elements = wd_params_elements(params, buffer);
+    const int64_t groups = (elements + WD_MOMENT_GROUP - 1) / WD_MOMENT_GROUP;
+    for (int64_t at = 0; at < groups; at += SCALES_AT_A_TIME) {
+        const int64_t n = groups - at < SCALES_AT_A_TIME ? groups - at : SCALES_AT_A_TIME;
+        if (wd_params_is_on_host(params, buffer))
+            memcpy(some, scales + at, (size_t)n * sizeof *some);
+        else
+            wd_queue_copy_and_wait(queue, some, scales + at, (size_t)n * sizeof *some);
+        for (int64_t i = 0; i < n; i++)
+            if (some[i] >= WD_MOMENT_NOT_FINITE) return false;
+    }
+    return true;
+}
+
 bool wd_optimizer_buffer_is_finite(const wd_optimizer *optimizer, wd_params_buffer buffer,
                                    wd_queue *queue)
 {
@@ -316,9 +348,10 @@ bool wd_optimizer_buffer_is_finite(const wd_optimizer *optimizer, wd_params_buff
     const float *x = params->buffer[buffer];
     const int64_t count = wd_params_elements(params, buffer);
     wd__params_await(params, queue);
+    if (wd_params_is_on_host(params, buffer)) wd_queue_wait(queue); /* which may be filling it */
+    if (wd_params_is_in_8_bits(params, buffer)) return scales_are_finite(params, buffer, queue);
     if (!wd_params_is_on_host(params, buffer))
         return wd_optimizer_finds_finite(optimizer, x, count, queue);
-    wd_queue_wait(queue); /* which may be filling it */
     return wd__optimizer_host_finds_finite(optimizer->host, x, count);
 }
 

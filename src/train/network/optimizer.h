@@ -25,7 +25,8 @@ typedef struct wd_optimizer_options {
     double alpha; /* AdEMAMix: the weight of the slow moments, which must be among the parameters'
                    * buffers, at the end of the run, or of each phase; 0: AdamW */
     double beta3; /* AdEMAMix: their decay at the same time */
-    double decay; /* decoupled weight decay; 0: none */
+    bool moments_in_8_bits; /* as the parameters have them; not AdEMAMix */
+    double decay;           /* decoupled weight decay; 0: none */
     wd_decay_scope decay_scope;
     double grad_norm_max; /* clipping; 0: none */
     double ema_decay;     /* its limit: step t uses min(ema_decay, (1 + t) / (10 + t)), so that

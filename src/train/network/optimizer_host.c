@@ -29,6 +29,7 @@ struct wd_optimizer_host {
     int64_t chunks;
     char *host_scalars; /* [scalars.bytes]; owned, as all below */
     char *staging;      /* of all places */
+    int64_t most;       /* elements of a place */
     place place[PLACES];
     wd_queue *down, *up; /* of the params' device */
     wd_event *ready;     /* gradients are there */
@@ -166,6 +167,29 @@ void wd__optimizer_host_await(wd_optimizer_host *h, wd_queue *queue)
     wd_event_wait_on(queue, h->stepped);
 }
 
+/* Values come and go by the staging places. */
+void wd__optimizer_host_convert(wd_optimizer_host *h, const wd_params_range *range, wd_queue *queue)
+{
+    float *whole = h->params->buffer[WD_PARAMS_G] + range->first;
+    if (!h->has_thread) return; /* a dry one */
+    for (int64_t at = 0; at < range->count; at += h->most) {
+        const place *to = &h->place[at / h->most % PLACES];
+        const int64_t left = range->count - at, n = left < h->most ? left : h->most;
+        const size_t bytes = (size_t)n * sizeof(float);
+        const wd_moments_args args = {
+            .values = to->grad,
+            .codes = wd__params_moments(h->params, range->buffer, range->packed + at),
+            .moment = wd__params_moment(range->buffer),
+            .pack = range->take,
+            .count = n};
+        wd_event_wait(to->went_up);
+        if (range->take) wd_queue_copy_and_wait(queue, to->grad, whole + at, bytes);
+        wd_op_moments(h->queue, &args);
+        if (!range->take) wd_queue_copy(queue, whole + at, to->grad, bytes);
+        wd_event_record(to->went_up, queue);
+    }
+}
+
 bool wd__optimizer_host_finds_finite(wd_optimizer_host *h, const float *x, int64_t count)
 {
     float found = 0;
@@ -186,6 +210,7 @@ static wd_status open_places(wd_optimizer_host *h, wd_err *err)
     for (int64_t i = 0; i < h->chunks; i++)
         if ((size_t)h->chunk[i].args.count > most) most = (size_t)h->chunk[i].args.count;
     most = wd_round_up(most, WD_PARAMS_ALIGN);
+    h->most = (int64_t)most;
     const size_t grad = most * sizeof(float), each = grad + most * weight_bytes(h->params);
     WD_TRY(wd_host_alloc((void **)&h->host_scalars, device, h->scalars.bytes, what, err));
     WD_TRY(wd_host_alloc((void **)&h->staging, device, PLACES * each, what, err));

@@ -43,6 +43,10 @@ void wd__optimizer_host_step(wd_optimizer_host *host, wd_queue *queue);
 /* Returns when all of the step is launched; `queue` waits for its end. */
 void wd__optimizer_host_await(wd_optimizer_host *host, wd_queue *queue);
 
+/* wd__params_convert of moments in 8 bits. No step is under way. */
+void wd__optimizer_host_convert(wd_optimizer_host *host, const wd_params_range *range,
+                                wd_queue *queue);
+
 /* Whether x [count], in host memory, and the sum of its squares are finite. No step is under way.
  */
 bool wd__optimizer_host_finds_finite(wd_optimizer_host *host, const float *x, int64_t count);

@@ -2,6 +2,7 @@
  * that passes take. */
 #include "train/network/optimizer_host.h"
 
+#include "dev/moments.h"
 #include "dev/ops.h"
 #include "student_fixture.h"
 #include "train/network/optimizer.h"
@@ -93,7 +94,27 @@ static void take_steps(const bench *b, trained *t, int steps)
     }
 }
 
-static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, double alpha)
+/* What was collected of moments in 8 bits is taken without loss. */
+static void check_that_taking_changes_nothing(const bench *b, wd_params *params)
+{
+    for (int i = 0; i < 2; i++) {
+        const wd_params_buffer buffer = i ? WD_PARAMS_V : WD_PARAMS_M;
+        const size_t bytes = wd_params_buffer_bytes(params, buffer);
+        void *before;
+        wd_err err;
+        wd_test_ok(wd_alloc(&before, bytes, 1, "moments", &err), &err);
+        memcpy(before, params->buffer[buffer], bytes);
+        wd_params_collect(params, buffer, b->queue);
+        memset(params->buffer[buffer], 1, bytes);
+        wd_params_take(params, buffer, b->queue);
+        assert_memory_equal(params->buffer[buffer], before, bytes);
+        wd_free(before);
+    }
+}
+
+/* `more`: WD_PARAMS_MOMENTS_IN_8_BITS or 0. */
+static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, double alpha,
+                    unsigned more)
 {
     enum { STEPS = 5 };
     bench b = bench_on(open_sim, 1);
@@ -102,8 +123,9 @@ static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, d
     options.decay = decay;
     options.alpha = alpha;
     options.beta3 = 0.99;
+    options.moments_in_8_bits = more;
     const unsigned kinds =
-        WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA | (alpha > 0 ? WD_PARAMS_WITH_SLOW : 0u);
+        WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA | (alpha > 0 ? WD_PARAMS_WITH_SLOW : 0u) | more;
     open_trained(&host, &b, config, dtype, kinds | WD_PARAMS_STATE_ON_HOST, &options);
     open_trained(&device, &b, config, dtype, kinds, &options);
     compare_weights(&b, &host.params, &device.params);
@@ -117,6 +139,7 @@ static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, d
         compare_weights(&b, &host.params, &device.params);
     }
     compare_buffers(&b, &host.params, &device.params);
+    if (more) check_that_taking_changes_nothing(&b, &host.params);
     take_steps(&b, &host, 1);
     take_steps(&b, &device, 1);
     wd_params_show(&host.params, WD_PARAMS_P, b.queue);
@@ -132,10 +155,12 @@ static void test_bits(void **state)
 {
     (void)state;
     const wd_dit_config config = small_config();
-    compare(&config, WD_F32, 0, 0);
-    compare(&config, WD_F32, 0.1, 5);
-    compare(&config, WD_BF16, 0.1, 0);
-    compare(&config, WD_BF16, 0.1, 5);
+    compare(&config, WD_F32, 0, 0, 0);
+    compare(&config, WD_F32, 0.1, 5, 0);
+    compare(&config, WD_BF16, 0.1, 0, 0);
+    compare(&config, WD_BF16, 0.1, 5, 0);
+    compare(&config, WD_F32, 0.1, 0, WD_PARAMS_MOMENTS_IN_8_BITS);
+    compare(&config, WD_BF16, 0.1, 0, WD_PARAMS_MOMENTS_IN_8_BITS);
 }
 
 /* A run of the same decay that is cut into chunks. */
@@ -144,7 +169,8 @@ static void test_long_runs(void **state)
     (void)state;
     wd_dit_config config = small_config();
     config.ffn_dim = (9 << 19) / 4 / (config.heads * config.head_dim);
-    compare(&config, WD_BF16, 0, 0);
+    compare(&config, WD_BF16, 0, 0, 0);
+    compare(&config, WD_BF16, 0, 0, WD_PARAMS_MOMENTS_IN_8_BITS);
 }
 
 /* The device has gradients and what passes take, the host the rest. */
@@ -187,6 +213,30 @@ static void test_finite(void **state)
     bench_close(&b);
 }
 
+static void test_moments_in_8_bits(void **state)
+{
+    (void)state;
+    bench b = bench_on(open_sim, 1);
+    const wd_dit_config config = small_config();
+    wd_optimizer_options options = wd_optimizer_defaults();
+    options.moments_in_8_bits = true;
+    trained t;
+    open_trained(&t, &b, &config, WD_BF16,
+                 WD_PARAMS_TRAINED | WD_PARAMS_STATE_ON_HOST | WD_PARAMS_MOMENTS_IN_8_BITS,
+                 &options);
+    const int64_t count = t.params.count;
+    const size_t bytes = (size_t)(count + count / 32 * 2);
+    assert_int_equal(wd_params_buffer_bytes(&t.params, WD_PARAMS_M), bytes);
+    take_steps(&b, &t, 1);
+    wd__params_await(&t.params, b.queue);
+    assert_true(wd_optimizer_buffer_is_finite(t.optimizer, WD_PARAMS_V, b.queue));
+    wd__params_moments(&t.params, WD_PARAMS_V, count - 32).scales[0] = WD_MOMENT_NOT_FINITE;
+    assert_false(wd_optimizer_buffer_is_finite(t.optimizer, WD_PARAMS_V, b.queue));
+    assert_true(wd_optimizer_buffer_is_finite(t.optimizer, WD_PARAMS_M, b.queue));
+    close_trained(&b, &t);
+    bench_close(&b);
+}
+
 /* Whatever allocation fails, nothing is left behind. */
 static void test_open_without_memory(void **state)
 {
@@ -222,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_long_runs),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_finite),
+        cmocka_unit_test(test_moments_in_8_bits),
         cmocka_unit_test(test_open_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

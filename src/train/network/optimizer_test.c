@@ -3,6 +3,7 @@
 #include "train/network/optimizer.h"
 
 #include "dev/ops.h"
+#include "dev/moments.h"
 #include "student_fixture.h"
 #include "train/network/readback.h"
 
@@ -181,6 +182,82 @@ static void test_not_finite(void **state)
     wd_free(between);
 }
 
+/* ---- moments in 8 bits ---- */
+
+typedef struct in_8_bits {
+    wd_params params;
+    wd_optimizer *optimizer;
+} in_8_bits;
+
+static void open_in_8_bits(in_8_bits *out, const bench *b, unsigned more)
+{
+    wd_err err;
+    const wd_dit_config config = small_config();
+    wd_optimizer_options options = wd_optimizer_defaults();
+    options.decay = 0.1;
+    options.moments_in_8_bits = more;
+    wd_test_ok(wd_params_open(&out->params, &config, WD_F32, WD_PARAMS_TRAINED | more, b->device,
+                              &err),
+               &err);
+    wd_test_ok(wd_optimizer_open(&out->optimizer, &options, &out->params, &err), &err);
+    fill_buffer(b, &out->params, WD_PARAMS_P, 1, 1, 0);
+}
+
+/* The same gradients with fp32 moments: weights differ by little of what they moved. Memory is what
+ * params.h says, a dropped step changes nothing, padding stays zero. */
+static void test_moments_in_8_bits(void **state)
+{
+    (void)state;
+    enum { STEPS = 30 };
+    bench b = bench_on(wd_device_open_cpu, 2);
+    in_8_bits packed, usual;
+    open_in_8_bits(&packed, &b, WD_PARAMS_MOMENTS_IN_8_BITS);
+    open_in_8_bits(&usual, &b, 0);
+    wd_params *p = &packed.params;
+    const size_t count = (size_t)p->count, bytes = wd_params_buffer_bytes(p, WD_PARAMS_M);
+    assert_int_equal(bytes, count + count / 32 * 2);
+    assert_int_equal(wd_params_bytes(p), 8 * count + 2 * bytes);
+    float *start = read_floats(&b, p->buffer[WD_PARAMS_P], p->count);
+    for (uint64_t t = 0; t < STEPS; t++) {
+        fill_buffer(&b, p, WD_PARAMS_G, 100 + t, 0.1f, 0.05f);
+        fill_buffer(&b, &usual.params, WD_PARAMS_G, 100 + t, 0.1f, 0.05f);
+        wd_optimizer_step(packed.optimizer, 0.01, 0, b.queue);
+        wd_optimizer_step(usual.optimizer, 0.01, 0, b.queue);
+    }
+    const float *ours = p->buffer[WD_PARAMS_P], *exact = usual.params.buffer[WD_PARAMS_P];
+    double moved = 0, off = 0;
+    for (size_t i = 0; i < count; i++) {
+        moved += pow(exact[i] - start[i], 2);
+        off += pow(ours[i] - exact[i], 2);
+    }
+    assert_true(sqrt(off) < 0.05 * sqrt(moved));
+    void *before;
+    wd_err err;
+    wd_test_ok(wd_alloc(&before, bytes, 1, "moments", &err), &err);
+    memcpy(before, p->buffer[WD_PARAMS_M], bytes);
+    p->buffer[WD_PARAMS_G][3] = NAN;
+    wd_optimizer_step(packed.optimizer, 0.01, 0, b.queue);
+    assert_memory_equal(p->buffer[WD_PARAMS_M], before, bytes);
+    for (int i = 0; i < 2; i++) {
+        const wd_params_buffer buffer = i ? WD_PARAMS_V : WD_PARAMS_M;
+        memcpy(before, p->buffer[buffer], bytes);
+        assert_true(wd_optimizer_buffer_is_finite(packed.optimizer, buffer, b.queue));
+        wd_params_collect(p, buffer, b.queue);
+        memset(p->buffer[buffer], 1, bytes);
+        wd_params_take(p, buffer, b.queue);
+        assert_memory_equal(p->buffer[buffer], before, bytes);
+        wd__params_moments(p, buffer, p->count - 32).scales[0] = WD_MOMENT_NOT_FINITE;
+        assert_false(wd_optimizer_buffer_is_finite(packed.optimizer, buffer, b.queue));
+    }
+    wd_free(before);
+    wd_free(start);
+    wd_optimizer_close(packed.optimizer);
+    wd_optimizer_close(usual.optimizer);
+    wd_params_close(&packed.params);
+    wd_params_close(&usual.params);
+    bench_close(&b);
+}
+
 /* A run that is resumed counts on from where it was. */
 static void test_steps_are_set(void **state)
 {
@@ -306,6 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_moments_in_8_bits),
         cmocka_unit_test(test_all_of_a_long_buffer_is_looked_at),
         cmocka_unit_test(test_steps_are_set),
         cmocka_unit_test(test_lr),

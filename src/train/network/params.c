@@ -7,7 +7,7 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "core/require.h"
-#include "dev/ops.h"
+#include "dev/moments.h"
 
 static wd_status lay_out(wd_params *params, wd_err *err)
 {
@@ -55,16 +55,48 @@ bool wd_params_is_on_host(const wd_params *params, wd_params_buffer buffer)
     return (params->kinds & WD_PARAMS_STATE_ON_HOST) && !passes_take(params, buffer);
 }
 
+bool wd_params_is_in_8_bits(const wd_params *params, wd_params_buffer buffer)
+{
+    return (params->kinds & WD_PARAMS_MOMENTS_IN_8_BITS) &&
+           (buffer == WD_PARAMS_M || buffer == WD_PARAMS_V);
+}
+
 /* Whether wd_params_collect brings it together. */
 static bool is_aside(const wd_params *params, wd_params_buffer buffer)
 {
-    return wd__params_is_packed(params, buffer) || wd_params_is_on_host(params, buffer);
+    return wd__params_is_packed(params, buffer) || wd_params_is_on_host(params, buffer) ||
+           wd_params_is_in_8_bits(params, buffer);
 }
 
 int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer)
 {
     const int64_t packed = params->share ? params->share : 1;
     return wd__params_is_packed(params, buffer) ? packed : params->count;
+}
+
+/* Codes in 8 bits, before the first scale. */
+static size_t codes_bytes(const wd_params *params, wd_params_buffer buffer)
+{
+    return wd_round_up((size_t)wd_params_elements(params, buffer), WD_MOMENT_GROUP);
+}
+
+size_t wd_params_buffer_bytes(const wd_params *params, wd_params_buffer buffer)
+{
+    const size_t codes = codes_bytes(params, buffer);
+    if (wd_params_is_in_8_bits(params, buffer))
+        return codes + codes / WD_MOMENT_GROUP * sizeof(uint16_t);
+    return (size_t)wd_params_elements(params, buffer) * sizeof(float);
+}
+
+wd_moments8 wd__params_moments(const wd_params *params, wd_params_buffer buffer, int64_t at)
+{
+    static_assert((int)WD_PARAMS_ALIGN % (int)WD_MOMENT_GROUP == 0, "no tensor begins in a group");
+    char *codes = (char *)params->buffer[buffer];
+    uint16_t *scales = (uint16_t *)(codes + codes_bytes(params, buffer));
+    WD_REQUIRE(wd_params_is_in_8_bits(params, buffer) && at % WD_MOMENT_GROUP == 0,
+               "%s from element %lld on are no groups in 8 bits", params->names->buffer[buffer],
+               (long long)at);
+    return (wd_moments8){codes + at, scales + at / WD_MOMENT_GROUP};
 }
 
 static bool wants(const wd_params *params, wd_params_buffer buffer)
@@ -137,7 +169,7 @@ wd_status wd_params_open_with(wd_params *out, const wd_params_options *options, 
     WD_TRY_OUT(open_islands(&params, err));
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
         const wd_params_buffer buffer = (wd_params_buffer)i;
-        const size_t bytes = (size_t)wd_params_elements(&params, buffer) * sizeof(float);
+        const size_t bytes = wd_params_buffer_bytes(&params, buffer);
         void **to = (void **)&params.buffer[i];
         if (!wants(&params, buffer)) continue;
         if (wd_params_is_on_host(&params, buffer))
@@ -178,7 +210,7 @@ size_t wd_params_bytes(const wd_params *params)
     size_t bytes = params->copy ? (size_t)params->count * sizeof(uint16_t) : 0;
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
         if (params->buffer[i] && !wd_params_is_on_host(params, (wd_params_buffer)i))
-            bytes += (size_t)wd_params_elements(params, (wd_params_buffer)i) * sizeof(float);
+            bytes += wd_params_buffer_bytes(params, (wd_params_buffer)i);
     }
     return bytes + (size_t)params->islands_count * sizeof(float);
 }
@@ -247,6 +279,28 @@ static void copy_floats(wd_queue *queue, float *to, const float *from, int64_t c
     wd_queue_copy(queue, to, from, (size_t)count * sizeof(float));
 }
 
+void wd__params_convert(const wd_params *params, const wd_params_range *range, wd_queue *queue)
+{
+    float *whole = params->buffer[WD_PARAMS_G] + range->first;
+    if (!wd_params_is_in_8_bits(params, range->buffer)) {
+        float *own = params->buffer[range->buffer] + range->packed;
+        copy_floats(queue, range->take ? own : whole, range->take ? whole : own, range->count);
+        return;
+    }
+    if (wd_params_is_on_host(params, range->buffer)) { /* which kernels of the device do not read */
+        WD_REQUIRE(params->convert, "moments in host memory are to be converted, but have no "
+                                    "optimizer");
+        params->convert(params->host, range, queue);
+        return;
+    }
+    wd_op_moments(
+        queue, &(wd_moments_args){.values = whole,
+                                  .codes = wd__params_moments(params, range->buffer, range->packed),
+                                  .moment = wd__params_moment(range->buffer),
+                                  .pack = range->take,
+                                  .count = range->count});
+}
+
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
     wd__params_await(params, queue);
@@ -254,7 +308,8 @@ void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queu
     if (params->shard)
         params->sharing->collect(params->shard, buffer, queue);
     else
-        copy_floats(queue, params->buffer[WD_PARAMS_G], params->buffer[buffer], params->count);
+        wd__params_convert(params, &(wd_params_range){.buffer = buffer, .count = params->count},
+                           queue);
 }
 
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
@@ -264,7 +319,9 @@ void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *
     if (params->shard)
         params->sharing->take(params->shard, buffer, queue);
     else
-        copy_floats(queue, params->buffer[buffer], params->buffer[WD_PARAMS_G], params->count);
+        wd__params_convert(
+            params, &(wd_params_range){.buffer = buffer, .count = params->count, .take = true},
+            queue);
 }
 
 static void cast_copy(const wd_params *to, const float *from, wd_queue *queue)

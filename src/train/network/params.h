@@ -19,14 +19,18 @@
  * n bytes instead of 20 N in F32, 6 N + 16 n + 4 I instead of 22 N in BF16. AdEMAMix's slow moments
  * add 4 n.
  *
+ * With WD_PARAMS_MOMENTS_IN_8_BITS the two moments of an element take 2 1/8 bytes instead of 8: a
+ * buffer is one block, [count] codes and behind them a scale for every 32 of them (dev/moments.h).
+ *
  * With WD_PARAMS_STATE_ON_HOST what is only read and written by the optimizer lies in host memory:
  * moments, EMA and, in BF16, `p` (train/network/optimizer_host.h). The device then has 6 N + 4 I
- * bytes in BF16 and 8 N in F32, the host 16 n or 12 n. What is on the host or packed is *aside*:
- * wd_params_collect brings it together where gradients are. */
+ * bytes in BF16 and 8 N in F32, the host 16 n or 12 n. What is on the host, packed, or in 8 bits is
+ * *aside*: wd_params_collect brings it together, in F32, where gradients are. */
 #ifndef WD_TRAIN_NETWORK_PARAMS_H
 #define WD_TRAIN_NETWORK_PARAMS_H
 
 #include "dev/device.h"
+#include "dev/ops.h"
 #include "job/comm/pieces.h"
 #include "model/tables/dit_table.h"
 
@@ -36,11 +40,12 @@ enum { WD_PARAMS_ALIGN = 32 }; /* elements: 128 bytes in fp32, 64 in bf16 */
 enum {
     WD_PARAMS_TRAINED = 1, /* gradients and moments */
     WD_PARAMS_WITH_EMA = 2,
-    WD_PARAMS_WITH_SLOW = 4,     /* AdEMAMix's slow moments, beside those of WD_PARAMS_TRAINED */
-    WD_PARAMS_AS_COMPUTED = 8,   /* of the weights only what passes take: in BF16 the copy and the
-                                  * islands, without `p`. Not trained */
-    WD_PARAMS_STATE_ON_HOST = 16 /* what passes do not take is in host memory. The device is not
-                                  * the processor */
+    WD_PARAMS_WITH_SLOW = 4,      /* AdEMAMix's slow moments, beside those of WD_PARAMS_TRAINED */
+    WD_PARAMS_AS_COMPUTED = 8,    /* of the weights only what passes take: in BF16 the copy and the
+                                   * islands, without `p`. Not trained */
+    WD_PARAMS_STATE_ON_HOST = 16, /* what passes do not take is in host memory. The device is not
+                                   * the processor */
+    WD_PARAMS_MOMENTS_IN_8_BITS = 32 /* those of WD_PARAMS_TRAINED, not slow ones */
 };
 
 /* The flat buffers that hold a value for each weight, as checkpoints name them. */
@@ -99,6 +104,14 @@ typedef struct wd_params_sharing {
     void (*show)(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
 } wd_params_sharing;
 
+/* Elements of a buffer that is aside, and their place in what is whole. */
+typedef struct wd_params_range {
+    wd_params_buffer buffer;
+    int64_t first, count; /* in gradients' place */
+    int64_t packed;       /* the first in the buffer */
+    bool take;            /* from gradients' place into the buffer; else the other way */
+} wd_params_range;
+
 typedef struct wd_params {
     const wd_params_names *names;
     wd_dit_config config;
@@ -110,8 +123,9 @@ typedef struct wd_params {
     unsigned kinds;                   /* as in wd_params_options */
     wd_device *device;                /* borrowed */
     float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32; on the device, or in
-                                       * pinned host memory (wd_params_is_on_host); NULL where not
-                                       * wanted; owned */
+                                       * pinned host memory (wd_params_is_on_host); moments may
+                                       * be in 8 bits (wd__params_moments); NULL where not wanted;
+                                       * owned */
     uint16_t *copy;                   /* [count] BF16, device; NULL with dtype F32; owned */
     wd_params_buffer shown;           /* P or EMA: what wd__params_weights shows */
     /* shared among ranks */
@@ -123,7 +137,8 @@ typedef struct wd_params {
     void (*await)(wd_optimizer_host *host, wd_queue *queue); /* set by the optimizer, with the
                                                               * next; NULL: no buffer is on the
                                                               * host */
-    wd_optimizer_host *host;                                 /* borrowed */
+    void (*convert)(wd_optimizer_host *host, const wd_params_range *range, wd_queue *queue);
+    wd_optimizer_host *host; /* borrowed */
     /* where passes cannot take the islands from `p` */
     float *islands; /* [islands_count] F32, device; NULL where `p` is whole on the device; owned */
     int64_t *island_offset; /* [table.count] of the island that a line is; owned */
@@ -156,28 +171,41 @@ wd_pieces wd__params_cut(int64_t count, int ranks);
 /* Elements that a buffer has on this rank: all, or its share where it is packed, at least one. */
 int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer);
 
-/* Whether a buffer is packed; whether it is in host memory. */
+/* Bytes of that memory. */
+size_t wd_params_buffer_bytes(const wd_params *params, wd_params_buffer buffer);
+
+/* Whether a buffer is packed; whether it is in host memory; whether it is in 8 bits. */
 bool wd__params_is_packed(const wd_params *params, wd_params_buffer buffer);
 bool wd_params_is_on_host(const wd_params *params, wd_params_buffer buffer);
+bool wd_params_is_in_8_bits(const wd_params *params, wd_params_buffer buffer);
 
-/* Where a buffer is whole on the device: itself, or where wd_params_collect brings it. */
+/* A buffer that is in 8 bits, from element `at` on, a multiple of 32. */
+wd_moments8 wd__params_moments(const wd_params *params, wd_params_buffer buffer, int64_t at);
+
+static inline wd_moment wd__params_moment(wd_params_buffer buffer)
+{
+    return buffer == WD_PARAMS_M ? WD_MOMENT_FIRST : WD_MOMENT_SECOND;
+}
+
+/* Copies a range to gradients' place, or from there. No step is under way on the host. */
+void wd__params_convert(const wd_params *params, const wd_params_range *range, wd_queue *queue);
+
+/* Where a buffer is whole in F32 on the device: itself, or where wd_params_collect brings it. */
 wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffer);
 
-/* Brings a buffer that is packed or on the host together in wd_params_whole's place, on all ranks,
- * all of which call it. Gradients are overwritten. Nothing to do where it is whole on the device.
- */
+/* Brings a buffer that is aside together in wd_params_whole's place, on all ranks, all of which
+ * call it. Gradients are overwritten. Nothing to do where it is not aside. */
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
-/* Copies a buffer that is packed or on the host, of the packed one this rank's pieces, from
- * wd_params_whole's place, where all of it was written before. */
+/* Copies a buffer that is aside, of a packed one this rank's pieces, from wd_params_whole's place,
+ * where all of it was written before. In 8 bits values are rounded; what was collected is not. */
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
 /* `queue` waits for the step that is under way on the host. Whoever reads or writes buffers by
  * other functions than those of this header calls it before. */
 void wd__params_await(const wd_params *params, wd_queue *queue);
 
-/* One tensor of a flat buffer: F32 view of table line `line`; without data where it is packed or on
- * the host. */
+/* One tensor of a flat buffer: F32 view of table line `line`; without data where it is aside. */
 wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line);
 
 /* The elements of a stage: [*first, *first + *count) of every buffer. */

@@ -213,21 +213,32 @@ static void pack(const wd_shard *s, float *packed, const float *whole, wd_queue 
     }
 }
 
+/* Own pieces of a packed buffer, from where gradients are (`take`) or to there. */
+static void convert(const wd_shard *s, wd_params_buffer buffer, bool take, wd_queue *queue)
+{
+    for (int64_t b = 0; b < buckets_of(s); b++) {
+        const own piece = own_of(s, b);
+        const wd_params_range range = {.buffer = buffer,
+                                       .first = piece.first,
+                                       .count = piece.count,
+                                       .packed = piece.packed,
+                                       .take = take};
+        if (piece.count) wd__params_convert(s->params, &range, queue);
+    }
+}
+
 static void collect(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
     const wd_params *p = s->params;
     float *whole = p->buffer[WD_PARAMS_G];
     assert(p->shown == WD_PARAMS_P);
-    for (int64_t b = 0; b < buckets_of(s); b++) {
-        const own piece = own_of(s, b);
-        copy_floats(queue, whole + piece.first, p->buffer[buffer] + piece.packed, piece.count);
-    }
+    convert(s, buffer, false, queue);
     wd_reduce_gather(s->reduce, whole, sizeof *whole, queue);
 }
 
 static void take(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
-    pack(s, s->params->buffer[buffer], s->params->buffer[WD_PARAMS_G], queue);
+    convert(s, buffer, true, queue);
 }
 
 void wd__shard_copy_weights(wd_shard *s, wd_params_buffer to, wd_queue *queue)

@@ -157,6 +157,49 @@ static void test_slow_moments_may_be_new(void **state)
     bench_close(&b);
 }
 
+/* Whether moments in 8 bits of both are the same, bit for bit. */
+static bool same_moments(const wd_params *p, const wd_params *q)
+{
+    const size_t bytes = wd_params_buffer_bytes(p, WD_PARAMS_M);
+    return !memcmp(p->buffer[WD_PARAMS_M], q->buffer[WD_PARAMS_M], bytes) &&
+           !memcmp(p->buffer[WD_PARAMS_V], q->buffer[WD_PARAMS_V], bytes);
+}
+
+/* Moments in 8 bits come back bit for bit; in fp32 they are what they were; and those in fp32 are
+ * rounded once. */
+static void test_moments_in_8_bits(void **state)
+{
+    (void)state;
+    enum { IN_8_BITS = WD_PARAMS_TRAINED | WD_PARAMS_MOMENTS_IN_8_BITS };
+    wd_err err;
+    const char *folder = new_folder();
+    bench b = bench_on(wd_device_open_cpu, 1);
+    wd_params usual = open_params(&b, WD_F32, WD_PARAMS_TRAINED);
+    wd_params p = open_params(&b, WD_F32, IN_8_BITS), q = open_params(&b, WD_F32, IN_8_BITS);
+    wd_params *const each[] = {&p, &usual, &q};
+    wd_checkpoint c;
+    fill_all(&b, &usual, 1);
+    float *v = usual.buffer[WD_PARAMS_V];
+    for (int64_t i = 0; i < usual.count; i++) v[i] *= v[i];
+    const float first = usual.buffer[WD_PARAMS_M][5];
+    write_step(&b, folder, &usual, 1);
+    for (int i = 0; i < 3; i++) {
+        wd_test_ok(wd_checkpoint_open_latest(&c, folder, &err), &err);
+        wd_test_ok(wd_checkpoint_load(&c, ONLY(each[i]), b.queue, &err), &err);
+        wd_checkpoint_close(&c);
+        write_step(&b, folder, each[i], 2 + i);
+    }
+    assert_true(same_moments(&p, &q)); /* by way of fp32 */
+    const float second = usual.buffer[WD_PARAMS_M][5];
+    assert_true(second != first && fabsf(second - first) < 0.02f * fabsf(first) + 0.02f);
+    wd_params_collect(&p, WD_PARAMS_M, b.queue);
+    assert_memory_equal(p.buffer[WD_PARAMS_G], usual.buffer[WD_PARAMS_M], (size_t)p.count * 4);
+    wd_params_close(&usual);
+    wd_params_close(&p);
+    wd_params_close(&q);
+    bench_close(&b);
+}
+
 /* Elements of a tensor of a checkpoint. */
 static int64_t count_of(const wd_checkpoint *c, const char *name)
 {
@@ -572,11 +615,17 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--write")) return write_until_killed(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_slow_moments_may_be_new),
-        cmocka_unit_test(test_disagreement),     cmocka_unit_test(test_weights_as_computed),
-        cmocka_unit_test(test_damage),           cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_read_only),        cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_allocation_fails), cmocka_unit_test(test_hostile_state),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_slow_moments_may_be_new),
+        cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_weights_as_computed),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_read_only),
+        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_hostile_state),
+        cmocka_unit_test(test_moments_in_8_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
