@@ -110,6 +110,7 @@ static const struct {
     {0, "nccl", "off"},
     {0, "export", "comfyui,gguf"},
     {1, "devices", "sim:2x256MiB@link=1GB/s,compute=20GFLOP/s"},
+    {1, "optimizer_device", "host"},
     {1, "teacher_device_strategy", "gpu0"},
     {1, "teacher_rank", "1"},
     {1, "output_dir", "same-1"},

@@ -196,9 +196,9 @@ static void open_in_8_bits(in_8_bits *out, const bench *b, unsigned more)
     wd_optimizer_options options = wd_optimizer_defaults();
     options.decay = 0.1;
     options.moments_in_8_bits = more;
-    wd_test_ok(wd_params_open(&out->params, &config, WD_F32, WD_PARAMS_TRAINED | more, b->device,
-                              &err),
-               &err);
+    wd_test_ok(
+        wd_params_open(&out->params, &config, WD_F32, WD_PARAMS_TRAINED | more, b->device, &err),
+        &err);
     wd_test_ok(wd_optimizer_open(&out->optimizer, &options, &out->params, &err), &err);
     fill_buffer(b, &out->params, WD_PARAMS_P, 1, 1, 0);
 }
