@@ -184,7 +184,7 @@ typedef struct wd_train_options {
                               * are multiples of it; 0: student_steps */
     /* Tensors that no Wan model has are left out, with a warning; without it they are an error. */
     bool ignore_unknown_tensors;
-    uint64_t reserved[9];
+    uint64_t reserved[8];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

@@ -56,18 +56,21 @@ static void follow(const char *gib, const char *warning)
 static void what_is_much_faster_is_named(void **state)
 {
     (void)state;
-    plan_with("19", none);
+    static const char *const here[] = {"--optimizer_device", "device", NULL};
+    plan_with("19", here);
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "* cpu "));
+    assert_non_null(strstr(program.err, "Add --optimizer_device host: "));
     follow("19", "cpu is the fastest strategy that fits, and takes ");
 }
 
-/* Plans students of so many blocks, of batch 1, for a device of 24 GiB with these options. */
-static void plan_deep(const char *blocks, const char *const *options)
+/* Plans a student of 40 blocks, of batch 1, for a device with so much memory and these options. */
+static void plan_deep(const char *gib, const char *const *options)
 {
+    static const char config[] = "{\"hidden_size\": 1536, \"depth\": 40}";
     wd_err err;
-    char config[64];
-    const char *arguments[24] = {"plan",
+    char devices[96];
+    const char *arguments[26] = {"plan",
                                  "--teacher_preset",
                                  "wan2.2-a14b",
                                  "--student_config",
@@ -82,11 +85,13 @@ static void plan_deep(const char *blocks, const char *const *options)
                                  "4",
                                  "--gradient_checkpointing",
                                  "--host_memory",
-                                 "64GiB",
+                                 "80GiB",
+                                 "--optimizer_device",
+                                 "host",
                                  "--devices",
-                                 "sim:24GiB@link=25GB/s,compute=150TFLOP/s,cpu=2TFLOP/s"};
-    int n = 18;
-    snprintf(config, sizeof config, "{\"hidden_size\": 1536, \"depth\": %s}", blocks);
+                                 devices};
+    int n = 20;
+    snprintf(devices, sizeof devices, "sim:%sGiB@link=25GB/s,compute=150TFLOP/s,cpu=2TFLOP/s", gib);
     wd_test_ok(wd_file_write(arguments[4], config, strlen(config), &err), &err);
     while (*options) arguments[n++] = *options++;
     wd_program_run_(&program, arguments);
@@ -99,11 +104,11 @@ static void what_it_costs_is_said(void **state)
 {
     (void)state;
     static const char *const small[] = {"--target_replay", "1024", "--on_policy_share", "0", NULL};
-    plan_deep("30", none);
+    plan_deep("12", none);
     assert_non_null(strstr(program.err,
                            " Add --target_replay 1024 --on_policy_share 0, which makes "
                            "a worse student: the run then takes "));
-    plan_deep("34", small);
+    plan_deep("9", small);
     assert_non_null(strstr(program.err, "; offload would take "));
     assert_non_null(strstr(program.err, " s, but sim:0 lacks "));
     assert_null(strstr(program.err, "Add --"));
