@@ -145,7 +145,8 @@ static const struct {
 } kinds[] = {{products, 1e11, 2e9},
              {wd_rate_of_link, 1e9, 2e6},
              {reads, 1e9, 2e6},
-             {wd_rate_of_adamw, 5e8, 2e6}};
+             {wd_rate_of_adamw, 5e8, 2e6},
+             {wd_rate_of_adamw8bit, 5e8, 2e6}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Takes one of a processor's queue. */

@@ -123,7 +123,7 @@ static wd_status sample_update(double *seconds, void *context, int64_t weights, 
     return WD_OK;
 }
 
-wd_status wd_rate_of_adamw(double *weights_per_s, wd_queue *queue, wd_err *err)
+static wd_status rate_of_update(double *weights_per_s, bool in_8_bits, wd_queue *queue, wd_err *err)
 {
     enum { BUFFERS = 5 }; /* p, m, v, EMA, gradients; then the copy */
     void *block;
@@ -148,10 +148,30 @@ wd_status wd_rate_of_adamw(double *weights_per_s, wd_queue *queue, wd_err *err)
                  .beta2 = 0.99f,
                  .eps = 1e-8f,
                  .ema_decay = 0.999f}};
+    if (in_8_bits) {
+        uint16_t *scales = (uint16_t *)(x + 2 * WEIGHTS_MOST);
+        u.args.m8 = (wd_moments8){u.args.m, scales};
+        u.args.v8 = (wd_moments8){u.args.m + WEIGHTS_MOST / 2, scales + WEIGHTS_MOST / 2};
+        u.args.m = u.args.v = NULL;
+    }
+    wd_op_fill(queue, &(wd_fill_args){.to = x + 4 * WEIGHTS_MOST, /* groups of zeros are fast */
+                                      .type = WD_F32,
+                                      .count = WEIGHTS_MOST,
+                                      .value = 1});
     const wd_status status =
         wd_rate_measure(weights_per_s, sample_update, &u, WEIGHTS_LEAST, WEIGHTS_MOST, err);
     wd_device_free(device, block);
     return status;
+}
+
+wd_status wd_rate_of_adamw(double *weights_per_s, wd_queue *queue, wd_err *err)
+{
+    return rate_of_update(weights_per_s, false, queue, err);
+}
+
+wd_status wd_rate_of_adamw8bit(double *weights_per_s, wd_queue *queue, wd_err *err)
+{
+    return rate_of_update(weights_per_s, true, queue, err);
 }
 
 /* ---- links ---- */

@@ -19,7 +19,9 @@ wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err);
 /* Bytes/s of copying within host memory, by one thread. */
 wd_status wd_rate_of_memory(double *bytes_per_s, wd_err *err);
 
-/* Weights that a processor's queue steps by AdamW in a second, with an EMA and a copy in bf16. */
+/* Weights that a processor's queue steps by AdamW in a second, with an EMA and a copy in bf16; the
+ * same of moments in 8 bits. */
 wd_status wd_rate_of_adamw(double *weights_per_s, wd_queue *queue, wd_err *err);
+wd_status wd_rate_of_adamw8bit(double *weights_per_s, wd_queue *queue, wd_err *err);
 
 #endif

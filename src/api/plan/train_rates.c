@@ -142,9 +142,10 @@ static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
     return WD_OK;
 }
 
-/* Bytes that AdamW in host memory moves for each weight: masters, moments and EMA are read and
- * written, gradients and new weights each come and go. */
-static const double ADAMW_BYTES = 4 * 8 + 2 * 4 + 2 * 2;
+/* Bytes that AdamW in host memory moves for each weight: masters, EMA and moments (of 4 bytes or 8
+ * bits each) are read and written, gradients and new weights each come and go. */
+static const double ADAMW_BYTES = 2 * 8 + 2 * 4 + 2 * 2, MOMENTS_BYTES = 2 * 8,
+                    MOMENTS_8_BIT_BYTES = 2 * (2 + 4.0 / 32);
 
 /* Sets the weights that a rank's processor steps in a second: by the stated speed of host memory,
  * at which a copy reads and writes, or measured. */
@@ -153,15 +154,18 @@ static wd_status adamw_rate(double *weights_per_s, gauge *g, wd_err *err)
     char key[WD_RATE_KEY_MAX], model[96];
     const wd_devices *d = g->plan->devices;
     const double all = host_ranks(g->setup);
+    const bool in_8_bits = g->setup->trainer.stepper.optimizer.moments_in_8_bits;
     if (d->list.memory_bytes_per_s > 0) {
-        *weights_per_s = 2 * d->list.memory_bytes_per_s / ADAMW_BYTES / all;
+        const double bytes = ADAMW_BYTES + (in_8_bits ? MOMENTS_8_BIT_BYTES : MOMENTS_BYTES);
+        *weights_per_s = 2 * d->list.memory_bytes_per_s / bytes / all;
         return WD_OK;
     }
-    snprintf(key, sizeof key, "AdamW of %s, %s, %d of a host", device_kind(g, d->processor),
-             processor_model(model), wd__train_has_others(g->setup) ? (int)all : 1);
+    snprintf(key, sizeof key, "AdamW%s of %s, %s, %d of a host", in_8_bits ? " in 8 bits" : "",
+             device_kind(g, d->processor), processor_model(model),
+             wd__train_has_others(g->setup) ? (int)all : 1);
     *weights_per_s = known_rate(g, key);
     if (!(*weights_per_s > 0)) {
-        WD_TRY(wd_rate_of_adamw(weights_per_s, d->host, err));
+        WD_TRY((in_8_bits ? wd_rate_of_adamw8bit : wd_rate_of_adamw)(weights_per_s, d->host, err));
         *weights_per_s = wd_rate_cache_put(&g->cache, key, *weights_per_s);
     }
     if (!wd__train_has_others(g->setup)) *weights_per_s /= all;
