@@ -134,7 +134,7 @@ static bool keeps_student(const char *command)
 {
     return strstr(command, "--teacher_dtype float32") && strstr(command, "--mixed_precision no") &&
            strstr(command, "--batch_size 8 ") && !strstr(command, "--on_policy_share") &&
-           strstr(command, "--target_replay 1024");
+           !strstr(command, "--optimizer adamw8bit") && strstr(command, "--target_replay 1024");
 }
 
 /* Runs the commands that a refusal offers, the first `most` of them, and the fastest of those that
@@ -260,7 +260,8 @@ static void run_a_byte_short(const char *run, const char *target_replay)
         wd_program_run(&program, RUN(less ? "led-short" : run), "--devices", devices,
                        "--teacher_window", "6", "--teacher_device_strategy", "cpu", usual[0],
                        usual[1], usual[2], usual[3], usual[4], usual[5], usual[6], usual[7],
-                       usual[8], "--target_replay", target_replay);
+                       usual[8], "--target_replay", target_replay, "--optimizer_device", "host",
+                       "--optimizer", "adamw8bit");
         if (!less) wd_program_succeeded(&program);
     }
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");

@@ -26,26 +26,28 @@ enum {
 
 /* A set of changes, in the order of their costs. The last two make a worse student. */
 typedef struct memory_change {
-    bool optimizer_on_host, bf16_teacher, bf16_student, checkpointing, small_replay, off_policy;
+    bool optimizer_on_host, bf16_teacher, bf16_student, checkpointing, moments_in_8_bits,
+        small_replay, off_policy;
     int halvings; /* how often the batch is halved and the accumulation doubled */
 } memory_change;
 
 enum { HALVINGS_MAX = 4, SMALL_REPLAY = 1024 };
 enum { SETS = 16 }; /* combinations of the first four flags */
 
-/* Sets *out to set number n; set 0 has no change. Sets with small_replay and then those with
- * off_policy, too, follow all others. False: there are no more. */
+/* Sets *out to set number n; set 0 has no change. Sets with moments in 8 bits, then those with
+ * small_replay, then those with off_policy, too, follow all others. False: there are no more. */
 static bool change_at(memory_change *out, int n)
 {
-    const int halvings = n / SETS, worse = halvings / (HALVINGS_MAX + 1);
+    const int halvings = n / SETS, level = halvings / (HALVINGS_MAX + 1);
     *out = (memory_change){.optimizer_on_host = n & 1,
                            .bf16_teacher = n & 2,
                            .checkpointing = n & 4,
                            .bf16_student = n & 8,
-                           .small_replay = worse > 0,
-                           .off_policy = worse > 1,
+                           .moments_in_8_bits = level == 1,
+                           .small_replay = level > 1,
+                           .off_policy = level > 2,
                            .halvings = halvings % (HALVINGS_MAX + 1)};
-    return worse <= 2;
+    return level <= 3;
 }
 
 /* Applies the changes to both; false: one of them has no effect on these options. */
@@ -69,6 +71,11 @@ static bool apply_change(wd_train_options *o, wd_stepper_options *m, const memor
     if (c->checkpointing) {
         if (m->checkpointing) return false;
         o->gradient_checkpointing = m->checkpointing = true;
+    }
+    if (c->moments_in_8_bits) {
+        if (m->optimizer.moments_in_8_bits || m->optimizer.alpha > 0) return false;
+        o->optimizer = "adamw8bit";
+        m->optimizer.moments_in_8_bits = true;
     }
     if (c->small_replay) {
         if (m->replay <= SMALL_REPLAY && !c->off_policy) return false;
@@ -396,7 +403,7 @@ static const wd_strategy_plan *find_nearly_fitting(const wd_train_plan *plan)
 /* Whether a run may have these changes: one that is resumed keeps its arithmetic. */
 static bool is_allowed(const memory_change *c, const wd_train_setup *setup)
 {
-    return !*setup->resume || !(c->bf16_teacher || c->bf16_student);
+    return !*setup->resume || !(c->bf16_teacher || c->bf16_student || c->moments_in_8_bits);
 }
 
 static bool makes_worse_student(const memory_change *c)
@@ -423,6 +430,7 @@ static void write_options(char out[TEXT_BYTES], const memory_change *c, const wd
     if (c->bf16_teacher) n = wd_append_text(out, TEXT_BYTES, n, " --teacher_dtype bfloat16");
     if (c->bf16_student) n = wd_append_text(out, TEXT_BYTES, n, " --mixed_precision bf16");
     if (c->checkpointing) n = wd_append_text(out, TEXT_BYTES, n, " --gradient_checkpointing");
+    if (c->moments_in_8_bits) n = wd_append_text(out, TEXT_BYTES, n, " --optimizer adamw8bit");
     if (c->small_replay)
         n = wd_append_text(out, TEXT_BYTES, n, " --target_replay %" PRId64, o->target_replay);
     if (c->off_policy) n = wd_append_text(out, TEXT_BYTES, n, " --on_policy_share 0");
