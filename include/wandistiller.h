@@ -117,7 +117,6 @@ typedef struct wd_train_options {
     bool gradient_checkpointing;
     bool deterministic_reduce; /* gradients are summed in one order for any number of ranks */
     bool shard_optimizer;      /* each rank keeps moments, EMA, master weights of its share only */
-    const char *optimizer_device; /* where these are: "device", the student's; "host"; "auto" */
     uint64_t seed;
     /* output */
     const char *output_dir;
@@ -184,6 +183,9 @@ typedef struct wd_train_options {
                               * are multiples of it; 0: student_steps */
     /* Tensors that no Wan model has are left out, with a warning; without it they are an error. */
     bool ignore_unknown_tensors;
+    /* Where moments, EMA and master weights are: "device", the student's; "host"; "auto": where the
+     * run fits, and is fastest. */
+    const char *optimizer_device;
     uint64_t reserved[8];
 } wd_train_options;
 

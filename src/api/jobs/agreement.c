@@ -258,6 +258,7 @@ wd_status wd__train_agree_on_plan(const wd_train_plan *plan, const wd_train_setu
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
     add_cluster(a, &plan->input.cluster);
     add_plan(a, &plan->chosen);
+    wd__agree_on_text(a, "where the optimizer's state is", setup->options.optimizer_device);
     const wd_status status = wd__agreement_check(a, setup->comm, err);
     wd_free(a);
     return status;

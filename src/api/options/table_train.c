@@ -174,8 +174,9 @@ static const wd_option table[] = {
      .help =
          "Where the optimiser's moments, the EMA and, in bf16, the master weights are: on the "
          "student's device, or in host memory, where the processor updates them (ZeRO-Offload), "
-         "which leaves 8 of 24 bytes a weight on the device; auto: in host memory where the "
-         "run fits or is faster only so. Never changes the student"},
+         "which leaves 8 of 24 bytes a weight on the device (12 in fp32); auto: in host memory "
+         "where the run or its sheets fit, or steps are faster, only so. Never changes the "
+         "student"},
     {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "End after this number of passes over the prompts; 0: no such limit. The first limit "
              "reached ends the run; without any it is 10 epochs"},

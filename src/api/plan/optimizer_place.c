@@ -55,6 +55,19 @@ static wd_status move(wd_train_plan *moved, const wd_train_plan *plan, wd_train_
     return wd__sheets_choose(moved, setup, err);
 }
 
+/* Sets *value on all ranks to whether it is true on any, or, if `all`, on all of them. */
+static wd_status agree(bool *value, bool all, const wd_train_setup *setup, wd_err *err)
+{
+    bool *of_rank;
+    if (!wd__train_has_others(setup)) return WD_OK;
+    WD_TRY(wd__train_gather((void **)&of_rank, value, sizeof *value, setup->comm, err));
+    *value = all;
+    for (int r = 0; r < wd_train_ranks(setup); r++)
+        if (of_rank[r] != all) *value = !all;
+    wd_free(of_rank);
+    return WD_OK;
+}
+
 static wd_optimizer_place choose(const wd_train_plan *on_device, const wd_train_plan *on_host)
 {
     const double seconds = on_host->chosen.step_seconds;
@@ -64,7 +77,7 @@ static wd_optimizer_place choose(const wd_train_plan *on_device, const wd_train_
     const bool draws = on_device->sheets == WD_SHEETS_TOO_LARGE &&
                        on_host->sheets == WD_SHEETS_CHEAP &&
                        seconds <= on_device->chosen.step_seconds;
-    return draws ? WD_OPTIMIZER_ON_HOST_TO_FIT : WD_OPTIMIZER_ON_DEVICE;
+    return draws ? WD_OPTIMIZER_ON_HOST_FOR_SHEETS : WD_OPTIMIZER_ON_DEVICE;
 }
 
 /* `asked`: the sheets before the decision about them on the device. */
@@ -77,9 +90,14 @@ static wd_status try_host(wd_train_plan *plan, wd_train_setup *setup, asked_shee
     WD_TRY(wd_alloc((void **)&moved, 1, sizeof *moved, "a plan", err));
     *on_host = true;
     set_sheets(setup, asked);
-    const wd_status status = move(moved, plan, setup, err);
-    if (status == WD_OK) moved->optimizer_place = choose(plan, moved);
-    if (status != WD_OK || moved->optimizer_place == WD_OPTIMIZER_ON_DEVICE) {
+    wd_status status = move(moved, plan, setup, err);
+    bool takes = false;
+    if (status == WD_OK) {
+        moved->optimizer_place = choose(plan, moved);
+        takes = moved->optimizer_place != WD_OPTIMIZER_ON_DEVICE;
+        status = agree(&takes, true, setup, err);
+    }
+    if (!takes) {
         *on_host = false;
         set_sheets(setup, on_device);
         wd_planner_close(moved->planner);
@@ -100,8 +118,8 @@ wd_status wd__optimizer_place_choose(wd_train_plan *plan, wd_train_setup *setup,
     WD_TRY(wd__sheets_choose(plan, setup, err));
     if (strcmp(o->optimizer_device, "auto")) return WD_OK;
     o->optimizer_device = "device";
-    if (plan->devices->processor == 0) return WD_OK; /* host memory is that of the device */
     WD_TRY(is_short_of_memory(&short_of_memory, plan, err));
+    WD_TRY(agree(&short_of_memory, false, setup, err));
     if (short_of_memory) WD_TRY(try_host(plan, setup, asked, err));
     if (setup->trainer.stepper.optimizer_on_host) o->optimizer_device = "host";
     return WD_OK;
@@ -113,10 +131,14 @@ const char *wd_optimizer_place_text(char out[WD_OPTIMIZER_PLACE_TEXT], const wd_
     static const char where[] = "moments, EMA and master weights: in host memory";
     const char *device = plan->devices->name[0];
     *out = 0;
-    if (!setup->trainer.stepper.optimizer_on_host || plan->devices->processor == 0) return out;
+    if (!setup->trainer.stepper.optimizer_on_host) return out;
     switch (plan->optimizer_place) {
     case WD_OPTIMIZER_ON_HOST_TO_FIT:
         snprintf(out, WD_OPTIMIZER_PLACE_TEXT, "%s, since %s has no room for them", where, device);
+        break;
+    case WD_OPTIMIZER_ON_HOST_FOR_SHEETS:
+        snprintf(out, WD_OPTIMIZER_PLACE_TEXT,
+                 "%s, since %s has no room for sample sheets beside them", where, device);
         break;
     case WD_OPTIMIZER_ON_HOST_FOR_SPEED:
         snprintf(out, WD_OPTIMIZER_PLACE_TEXT, "%s; with them on %s a step would take %.3g s",

@@ -229,6 +229,7 @@ static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *c
     const wd_strategy_plan *all;
     wd_train_setup *setup = &changed->setup;
     wd_train_options given = setup->given;
+    if (c->optimizer_on_host && plan->devices->processor == 0) return;
     if (!apply_change(&given, &setup->trainer.stepper, c)) return;
     if (wd__train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
     if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
@@ -416,6 +417,7 @@ static bool makes_worse_student(const memory_change *c)
 static bool plan_changed(wd_train_variant *run, const memory_change *change,
                          const wd_train_plan *plan, const wd_train_setup *setup)
 {
+    if (change->optimizer_on_host && plan->devices->processor == 0) return false;
     wd__train_variant_begin(run, setup);
     return apply_change(&run->setup.options, &run->setup.trainer.stepper, change) &&
            wd__train_variant_fits(run, plan);

@@ -132,7 +132,9 @@ void wd__train_plan_fill_student(wd_train_plan *p, const wd_train_setup *s)
         m.student_dtype, weights, (double)without_teacher->student_islands, share);
     to->step_bytes += moved.in;
     to->back_bytes += moved.out;
-    to->host_weights = share;
+    to->update_weights = share;
+    to->update_bytes = moved.in + moved.out;
+    to->update_waits = wd_stepper_update_waits(&m);
 }
 
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
@@ -220,6 +222,10 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
                              const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err)
 {
     *out = (wd_train_plan){.devices = devices, .map = *map, .text = *text};
+    if (devices->processor == 0) { /* host memory is that of the student's device */
+        setup->trainer.stepper.optimizer_on_host = false;
+        setup->options.optimizer_device = "device";
+    }
     return finish_open(out, setup, NULL, false, err);
 }
 
@@ -300,7 +306,7 @@ const char *wd__train_plan_limit(char *out, size_t out_bytes, const wd_train_pla
     if (candidate->network_limits)
         snprintf(out, out_bytes, "the network");
     else if (candidate->update_limits)
-        snprintf(out, out_bytes, "AdamW in host memory");
+        snprintf(out, out_bytes, "the host's update");
     else if (candidate->student_limits)
         snprintf(out, out_bytes, "compute of %s", plan->devices->name[0]);
     else

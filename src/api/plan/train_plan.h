@@ -27,6 +27,7 @@ typedef enum wd_sheets {
 typedef enum wd_optimizer_place {
     WD_OPTIMIZER_ON_DEVICE, /* or --optimizer_device decides */
     WD_OPTIMIZER_ON_HOST_TO_FIT,
+    WD_OPTIMIZER_ON_HOST_FOR_SHEETS,
     WD_OPTIMIZER_ON_HOST_FOR_SPEED
 } wd_optimizer_place;
 

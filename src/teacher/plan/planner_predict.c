@@ -223,12 +223,24 @@ static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_plan
     return WD_OK;
 }
 
-/* Seconds in which a rank's processor steps what is in host memory. Copies to and from the device
- * go on meanwhile. */
+/* Seconds of a rank's update in host memory: gradients come down, the processor steps what is
+ * there, and new weights go up, all at the same time. */
 static double update_seconds(const wd_planner_input *in)
 {
+    const wd_planner_student *s = &in->student;
     const double rate = in->cluster.adamw_weights_per_s;
-    return rate > 0 ? in->student.host_weights / rate : 0;
+    const double link = in->cluster.device[s->device].link_bytes_per_s;
+    return fmax(rate > 0 ? s->update_weights / rate : 0, s->update_bytes / link);
+}
+
+/* Whether stages of the teacher are computed by the processor, which then cannot make the update
+ * meanwhile. */
+static bool processor_computes(const wd_strategy_plan *plan, const wd_cluster *cluster)
+{
+    bool found = false;
+    for (int d = 0; d < plan->bytes.devices; d++)
+        found |= wd_cluster_at(cluster, d)->reads_host && plan->timeline.compute_seconds[d] > 0;
+    return found;
 }
 
 wd_status wd__planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
@@ -242,15 +254,13 @@ wd_status wd__planner_predict(wd_strategy_plan *plan, const wd_planner_input *in
     plan->exposed_seconds = fmax(0, plan->reduce_seconds - final_seconds - step.compute);
     const double network = plan->reduce_seconds + step.network;
     const double busy = student.compute_seconds + step.compute;
-    const double update = update_seconds(in);
-    const double chain = student.compute_seconds + update; /* the next step needs the weights */
-    plan->step_seconds = fmax(step.seconds, fmax(busy, network));
-    const bool chain_limits = update > 0 && chain > plan->step_seconds;
-    plan->update_limits = chain_limits && update > student.compute_seconds;
-    if (wd__cluster_ranks(cluster) > 1)
-        plan->step_seconds += update; /* gradients come last, and weights go to all ranks */
-    else
-        plan->step_seconds = fmax(plan->step_seconds, chain);
+    const double update = update_seconds(in), other = fmax(step.seconds, fmax(busy, network));
+    const double first = in->student.update_waits || processor_computes(plan, cluster)
+                             ? other
+                             : student.compute_seconds; /* what comes before the update */
+    const bool chain_limits = update > 0 && first + update > other;
+    plan->step_seconds = fmax(other, first + update);
+    plan->update_limits = chain_limits && update > first;
     plan->network_limits = network >= step.seconds || plan->exposed_seconds > step.seconds / 2;
     plan->student_limits =
         (busy > step.busiest || chain_limits) && !plan->network_limits && !plan->update_limits;

@@ -528,7 +528,8 @@ static void a_link_for_both(void **state)
 }
 
 /* What is updated in host memory takes no time beside a longer sweep, and limits a step that would
- * otherwise be shorter; several ranks wait for it. */
+ * otherwise be shorter. It is added where gradients come after the sweeps, or the processor
+ * computes the teacher. */
 static void updates_on_the_host(void **state)
 {
     (void)state;
@@ -538,22 +539,30 @@ static void updates_on_the_host(void **state)
     wd_planner_input *in = &s.input;
     in->cluster.ranks = in->cluster.hosts = 1;
     in->cluster.adamw_weights_per_s = 1e9;
-    in->student.host_weights = 0;
+    in->student.update_weights = 0;
     const double seconds = plan_of(in, WD_STRATEGY_gpu).step_seconds;
     const double computes =
         in->student.step_flops / wd_cluster_student_rate(&in->cluster, in->student.device);
-    in->student.host_weights = 0.9e9 * (seconds - computes);
+    in->student.update_weights = 0.9e9 * (seconds - computes);
     wd_strategy_plan plan = plan_of(in, WD_STRATEGY_gpu);
     assert_true(plan.step_seconds == seconds && !plan.update_limits);
-    in->student.host_weights = 3e9 * (seconds + computes);
+    in->student.update_weights = 3e9 * (seconds + computes);
     plan = plan_of(in, WD_STRATEGY_gpu);
     assert_true(fabs(plan.step_seconds / (3 * seconds + 4 * computes) - 1) < 1e-9);
     assert_true(plan.update_limits && !plan.student_limits);
-    in->cluster.ranks = 2;
-    in->student.host_weights = 0;
-    const double of_two = plan_of(in, WD_STRATEGY_gpu).step_seconds;
-    in->student.host_weights = 1e9;
-    assert_true(fabs(plan_of(in, WD_STRATEGY_gpu).step_seconds - of_two - 1) < 1e-9 * of_two);
+    in->student.update_weights = 0;
+    in->student.update_bytes = /* as long over the link */
+        3 * (seconds + computes) * in->cluster.device[in->student.device].link_bytes_per_s;
+    assert_true(fabs(plan_of(in, WD_STRATEGY_gpu).step_seconds / plan.step_seconds - 1) < 1e-9);
+    in->student.update_waits = true;
+    in->student.update_bytes = 0;
+    in->student.update_weights = 1e9;
+    assert_true(fabs(plan_of(in, WD_STRATEGY_gpu).step_seconds / (seconds + 1) - 1) < 1e-9);
+    in->student.update_waits = false;
+    in->student.update_weights = 0;
+    const double by_processor = plan_of(in, WD_STRATEGY_cpu).step_seconds;
+    in->student.update_weights = 1e9;
+    assert_true(fabs(plan_of(in, WD_STRATEGY_cpu).step_seconds / (by_processor + 1) - 1) < 1e-9);
 }
 
 /* Two ranks of a host exchange gradients through host memory, or from device to device. */

@@ -56,8 +56,10 @@ typedef struct wd_planner_student {
     double step_flops;   /* of one rank */
     double step_bytes;   /* copied to the device over its link, of one rank */
     double back_bytes;   /* copied from it */
-    double
-        host_weights; /* stepped in host memory, of one rank: see train/network/optimizer_host.h */
+    /* Of one rank's update in host memory (train/network/optimizer_host.h); 0: it is elsewhere. */
+    double update_weights; /* stepped by the processor */
+    double update_bytes;   /* copied to the device and from it, among the bytes above */
+    bool update_waits;     /* it begins when sweeps are over: see wd_stepper_update_waits */
 } wd_planner_student;
 
 /* What the ranks exchange in a step: gradients, of which each rank adds up a share, and the results
@@ -99,7 +101,7 @@ typedef struct wd_strategy_plan {
     double step_seconds;         /* predicted, of a step of all ranks */
     bool student_limits;         /* the student's device limits the step */
     bool network_limits;         /* messages between ranks do */
-    bool update_limits;          /* AdamW in host memory does; if none, timeline.limit does */
+    bool update_limits;          /* the update in host memory does; if none, timeline.limit does */
     double step_bytes[WD_LINKS]; /* over all links of a kind, of all ranks */
     double step_bytes_sent;      /* by the rank that sends most to others */
     double reduce_seconds;       /* gradients are exchanged for so long in a step */

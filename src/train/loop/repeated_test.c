@@ -20,9 +20,11 @@ typedef struct launch {
 } launch;
 
 static struct {
-    wd_queue *queue; /* of the student */
+    wd_queue *queue, *teacher; /* of the student; of the teacher */
     int64_t step;
     int launches[LATER + 2];
+    bool updated;     /* in this step */
+    int swept_beside; /* steps in which the teacher gets work after the update was asked for */
     launch launch[2][LAUNCHES_MAX]; /* of steps LATER and LATER + 1 */
 } seen;
 
@@ -57,6 +59,11 @@ void __wrap_wd_queue_launch(wd_queue *queue, int op, const void *args, size_t by
 
 void __wrap_wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes)
 {
+    if (queue == seen.queue) seen.updated |= op == WD_OP_CLIP_FACTOR;
+    if (queue == seen.teacher && seen.updated) {
+        seen.swept_beside++;
+        seen.updated = false;
+    }
     if (queue == seen.queue && seen.step >= 0) {
         const int n = seen.launches[seen.step]++;
         assert_true(n < LAUNCHES_MAX && bytes <= ARGS_MAX);
@@ -96,9 +103,12 @@ static void run_steps(const wd_stepper_options *o, wd_device *device)
     wd_test_ok(wd_stepper_open(&m, o, &where, queue[0], &err), &err);
     wd_test_ok(wd_stepper_begin(m, &err), &err);
     seen.queue = queue[0];
+    seen.teacher = queue[1];
+    seen.swept_beside = 0;
     for (int64_t step = 0; step < LATER + 2; step++) {
         seen.step = step;
         seen.launches[step] = 0;
+        seen.updated = false;
         /* a rate that changes, as by a schedule */
         wd_test_ok(
             wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3 / (double)(step + 1)}, &err),
@@ -138,6 +148,30 @@ static void steps_launch_the_same(void **state)
     }
 }
 
+/* The update in host memory is asked for before the last sweeps of the step, where gradients are
+ * there: of one rank, whether or not it is told so. */
+static void the_host_updates_beside_sweeps(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_comm *alone;
+    wd_test_ok(wd_comm_open_single(&alone, &err), &err);
+    for (int i = 0; i < 8; i++) {
+        wd_device *device = simulated(0);
+        wd_stepper_options o = small_stepper(&teacher);
+        o.reuse = 1;
+        o.optimizer_on_host = i & 1;
+        o.comm = i & 2 ? alone : NULL;
+        o.deterministic_reduce = i & 4;
+        run_steps(&o, device);
+        wd_device_close(device);
+        const bool beside = o.optimizer_on_host && !(o.comm && o.deterministic_reduce);
+        assert_int_equal(wd_stepper_update_waits(&o), o.comm && o.deterministic_reduce);
+        assert_int_equal(seen.swept_beside > 0, beside);
+    }
+    wd_comm_close(alone);
+}
+
 /* At the first launch of all, and at one of a later step; also where the host makes the updates. */
 static void a_device_that_fails_ends_the_run(void **state)
 {
@@ -162,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_launch_the_same),
+        cmocka_unit_test(the_host_updates_beside_sweeps),
         cmocka_unit_test(a_device_that_fails_ends_the_run),
     };
     return cmocka_run_group_tests_name("repeated", tests, open_teacher, NULL);

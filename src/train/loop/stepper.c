@@ -258,6 +258,11 @@ void wd_stepper_close(wd_stepper *m)
     wd_free(m);
 }
 
+bool wd_stepper_update_waits(const wd_stepper_options *o)
+{
+    return wd_stepper_ranks(o) > 1 || (o->comm && o->deterministic_reduce);
+}
+
 static void update_networks(wd_stepper *m, const wd_step *step)
 {
     for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], step->lr, step->progress);
@@ -265,10 +270,10 @@ static void update_networks(wd_stepper *m, const wd_step *step)
 
 /* Whether the networks are updated before the source is asked for the last targets of the next
  * step, which may return only when most of them are made: what is in host memory is updated
- * meanwhile. With several ranks gradients are exchanged meanwhile, and there is none yet. */
+ * meanwhile. */
 static bool updates_early(const wd_stepper_options *o)
 {
-    return o->optimizer_on_host && !o->comm;
+    return o->optimizer_on_host && !wd_stepper_update_waits(o);
 }
 
 /* Makes the gradients of all micro-batches of a step, of all ranks.

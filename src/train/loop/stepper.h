@@ -137,6 +137,10 @@ double wd_stepper_back_bytes(const wd_stepper_options *options);
  * have been exchanged. `weights`: elements of the student's parameters. */
 double wd_stepper_steps_ahead(const wd_stepper_options *options, int64_t weights);
 
+/* Whether the networks can be updated only after the source was asked for the last targets of the
+ * next step, since gradients are exchanged until then. */
+bool wd_stepper_update_waits(const wd_stepper_options *options);
+
 /* The options of the sweeps that a stepper with these options runs. */
 wd_sweep_options wd_stepper_sweep_options(const wd_stepper_options *options);
 

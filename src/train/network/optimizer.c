@@ -205,6 +205,15 @@ static void add_chunks(void *context, const element_run *whole)
     }
 }
 
+/* So that wd_optimizer_buffer_is_finite allocates nothing. */
+static wd_status reserve_for_sums(wd_queue *queue, wd_err *err)
+{
+    wd_queue *rehearsal;
+    WD_TRY(wd_rehearsal_open(&rehearsal, queue, err));
+    wd_op_sum_squares(rehearsal, &(wd_sum_squares_args){.count = LOOKED_AT});
+    return wd_rehearsal_close(rehearsal, queue, err);
+}
+
 static wd_status open_host(wd_optimizer *o, wd_err *err)
 {
     static const size_t scalars = sizeof(int64_t);
@@ -222,6 +231,7 @@ static wd_status open_host(wd_optimizer *o, wd_err *err)
     list.count = 0;
     each_run(o, add_chunks, &list);
     WD_TRY(wd__optimizer_host_open(&o->host, o->params, &of_step, list.chunk, list.count, err));
+    WD_TRY(reserve_for_sums(wd__optimizer_host_queue(o->host), err));
     o->params->host = o->host;
     o->params->await = wd__optimizer_host_await;
     o->params->convert = wd__optimizer_host_convert;
@@ -341,30 +351,37 @@ static bool scales_are_finite(const wd_params *params, wd_params_buffer buffer, 
     return true;
 }
 
-bool wd_optimizer_buffer_is_finite(const wd_optimizer *optimizer, wd_params_buffer buffer,
-                                   wd_queue *queue)
+/* `sum` [1], of the queue's device, is overwritten. */
+static bool finds_finite(wd_queue *queue, float *sum, const float *x, int64_t count)
 {
-    const wd_params *params = optimizer->params;
-    const float *x = params->buffer[buffer];
-    const int64_t count = wd_params_elements(params, buffer);
-    wd__params_await(params, queue);
-    if (wd_params_is_on_host(params, buffer)) wd_queue_wait(queue); /* which may be filling it */
-    if (wd_params_is_in_8_bits(params, buffer)) return scales_are_finite(params, buffer, queue);
-    if (!wd_params_is_on_host(params, buffer))
-        return wd_optimizer_finds_finite(optimizer, x, count, queue);
-    return wd__optimizer_host_finds_finite(optimizer->host, x, count);
-}
-
-bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, int64_t count,
-                               wd_queue *queue)
-{
-    float *sum = optimizer->scalars + SUM_SQUARES, found = 0;
+    float found = 0;
     for (int64_t at = 0; at < count && isfinite(found); at += LOOKED_AT) {
         const int64_t n = count - at < LOOKED_AT ? count - at : LOOKED_AT;
         wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = sum, .x = x + at, .count = n});
         wd_queue_copy_and_wait(queue, &found, sum, sizeof found);
     }
     return isfinite(found);
+}
+
+bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, int64_t count,
+                               wd_queue *queue)
+{
+    return finds_finite(queue, optimizer->scalars + SUM_SQUARES, x, count);
+}
+
+bool wd_optimizer_buffer_is_finite(const wd_optimizer *optimizer, wd_params_buffer buffer,
+                                   wd_queue *queue)
+{
+    float sum;
+    const wd_params *params = optimizer->params;
+    const float *x = params->buffer[buffer];
+    const int64_t count = wd_params_elements(params, buffer);
+    wd__params_await(params, queue);
+    if (wd_params_is_on_host(params, buffer)) wd_queue_wait(queue); /* which may be filling it */
+    if (wd_params_is_in_8_bits(params, buffer)) return scales_are_finite(params, buffer, queue);
+    if (wd_params_is_on_host(params, buffer))
+        return finds_finite(wd__optimizer_host_queue(optimizer->host), &sum, x, count);
+    return wd_optimizer_finds_finite(optimizer, x, count, queue);
 }
 
 wd_slow_moments wd__slow_moments_at(const wd_optimizer_options *options, double progress)

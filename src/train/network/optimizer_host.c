@@ -5,21 +5,20 @@
  * used again when the chunk that was there has gone up. */
 #include "train/network/optimizer_host.h"
 
-#include <math.h>
 #include <pthread.h>
 
 #include "core/checked.h"
 #include "core/memory.h"
 #include "core/parallel.h"
 
-enum { PLACES = 3, LOOKED_AT = 64 * WD_SUM_CHUNK };
+enum { PLACES = 3 };
 
 /* What one chunk's gradients come down to, and its new weights go up from. */
 typedef struct place {
     float *grad;         /* as many as the largest chunk has */
     void *weights;       /* as many, of the compute dtype */
     wd_event *came_down; /* both, of `down` */
-    wd_event *went_up;   /* of `up` */
+    wd_event *went_up;   /* the place is free: of `up`, or of who converts moments */
 } place;
 
 struct wd_optimizer_host {
@@ -120,8 +119,8 @@ static void step(wd_optimizer_host *h)
 static void *run(void *context)
 {
     wd_optimizer_host *h = context;
-    int threads;
-    const wd_status started = wd_parallel_start(&threads, h->threads, &h->error);
+    int started_threads; /* by which loops are divided, whatever was asked for */
+    const wd_status started = wd_parallel_start(&started_threads, h->threads, &h->error);
     pthread_mutex_lock(&h->lock);
     h->state = started == WD_OK ? IDLE : FAILED;
     pthread_cond_broadcast(&h->changed);
@@ -190,14 +189,9 @@ void wd__optimizer_host_convert(wd_optimizer_host *h, const wd_params_range *ran
     }
 }
 
-bool wd__optimizer_host_finds_finite(wd_optimizer_host *h, const float *x, int64_t count)
+wd_queue *wd__optimizer_host_queue(wd_optimizer_host *h)
 {
-    float found = 0;
-    for (int64_t at = 0; at < count && isfinite(found); at += LOOKED_AT) {
-        const int64_t n = count - at < LOOKED_AT ? count - at : LOOKED_AT;
-        wd_op_sum_squares(h->queue, &(wd_sum_squares_args){.sum = &found, .x = x + at, .count = n});
-    }
-    return isfinite(found);
+    return h->queue;
 }
 
 /* ---- open and close ---- */

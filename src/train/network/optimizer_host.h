@@ -47,8 +47,7 @@ void wd__optimizer_host_await(wd_optimizer_host *host, wd_queue *queue);
 void wd__optimizer_host_convert(wd_optimizer_host *host, const wd_params_range *range,
                                 wd_queue *queue);
 
-/* Whether x [count], in host memory, and the sum of its squares are finite. No step is under way.
- */
-bool wd__optimizer_host_finds_finite(wd_optimizer_host *host, const float *x, int64_t count);
+/* The processor's queue, for those who look at buffers on the host. No step is under way. */
+wd_queue *wd__optimizer_host_queue(wd_optimizer_host *host);
 
 #endif

@@ -301,8 +301,16 @@ void wd__params_convert(const wd_params *params, const wd_params_range *range, w
                                   .count = range->count});
 }
 
+/* While passes take an EMA in F32 that is aside, it and the weights are in each other's place. */
+static void require_weights_shown(const wd_params *params)
+{
+    WD_REQUIRE(params->copy || params->shown == WD_PARAMS_P || !is_aside(params, WD_PARAMS_EMA),
+               "buffers are collected or taken while the EMA is shown in place of the weights");
+}
+
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
+    require_weights_shown(params);
     wd__params_await(params, queue);
     if (!is_aside(params, buffer)) return;
     if (params->shard)
@@ -314,6 +322,7 @@ void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queu
 
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
+    require_weights_shown(params);
     wd__params_await(params, queue);
     if (!is_aside(params, buffer)) return;
     if (params->shard)
