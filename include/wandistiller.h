@@ -183,8 +183,8 @@ typedef struct wd_train_options {
                               * are multiples of it; 0: student_steps */
     /* Tensors that no Wan model has are left out, with a warning; without it they are an error. */
     bool ignore_unknown_tensors;
-    /* Where moments, EMA and master weights are: "device", the student's; "host"; "auto": where the
-     * run fits, and is fastest. */
+    /* The memory of moments, EMA and master weights: "device" (the student's), "host", or "auto",
+     * which is the host's only if the run fits, or is faster, only so. */
     const char *optimizer_device;
     uint64_t reserved[8];
 } wd_train_options;

@@ -42,7 +42,7 @@ static void every_command_runs(void **state)
     run(WD_OK, "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype", "bfloat16",
         "--mixed_precision", "bf16", "--batch_size", "16", "--guidance_scale", "1",
         "--student_steps", "4", "--trajectory_steps", "8", "--gradient_checkpointing",
-        "--host_memory", "64GiB", "--devices",
+        "--host_memory", "64GiB", "--optimizer_device", "device", "--devices",
         "sim:1x19GiB@link=25GB/s,compute=150TFLOP/s,cpu=2TFLOP/s");
     assert_non_null(strstr(program.err, "Add --"));
     run(WD_OK, "train", "--teacher_path", teacher, "--data_path", data, "--output_dir", out,

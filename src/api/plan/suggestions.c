@@ -50,6 +50,18 @@ static bool change_at(memory_change *out, int n)
     return level <= 3;
 }
 
+static bool makes_worse_student(const memory_change *c)
+{
+    return c->small_replay || c->off_policy;
+}
+
+/* Whether the student has the same bits with these changes. */
+static bool keeps_student(const memory_change *c)
+{
+    return !c->bf16_teacher && !c->bf16_student && !c->moments_in_8_bits && !c->halvings &&
+           !makes_worse_student(c);
+}
+
 /* Applies the changes to both; false: one of them has no effect on these options. */
 static bool apply_change(wd_train_options *o, wd_stepper_options *m, const memory_change *c)
 {
@@ -144,6 +156,7 @@ typedef struct way {
     double step_seconds;
     int64_t window;
     char *command;
+    bool same;  /* the student is, as far as these changes decide */
     bool worse; /* the student is */
 } way;
 
@@ -175,9 +188,13 @@ static bool comes_before(const way *a, const way *b)
 
 /* Adds a way if there is room for it, behind those that are as fast. */
 static void add_way(ways *w, const wd_train_options *options, const wd_strategy_plan *plan,
-                    bool worse)
+                    const memory_change *c)
 {
-    way new = {plan->strategy, plan->step_seconds, plan->window, NULL, worse};
+    way new = {.strategy = plan->strategy,
+               .step_seconds = plan->step_seconds,
+               .window = plan->window,
+               .same = keeps_student(c),
+               .worse = makes_worse_student(c)};
     wd_train_options o = *options;
     int at = w->count;
     if (at == FOUND_MAX || is_needless(w, plan) ||
@@ -190,12 +207,16 @@ static void add_way(ways *w, const wd_train_options *options, const wd_strategy_
     w->count++;
 }
 
-/* Logs the fastest ways, and frees all; returns how many were logged. */
+/* Logs the fastest ways, among them the fastest that keeps the student, and frees all; returns how
+ * many were logged. */
 static int say_ways(ways *w)
 {
     const int said = w->count < SUGGESTIONS_MAX ? w->count : SUGGESTIONS_MAX;
+    int same = 0; /* the first that keeps it */
+    while (same < w->count && !w->way[same].same) same++;
+    const int last = same < said || same == w->count ? said - 1 : same;
     for (int i = 0; i < w->count; i++) {
-        if (i < said) {
+        if (i < said - 1 || i == last) {
             wd_log(WD_LOG_ERROR, "  # %.3g s per step, window %" PRId64 "%s",
                    w->way[i].step_seconds, w->way[i].window,
                    w->way[i].worse ? ", a worse student" : "");
@@ -234,8 +255,7 @@ static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *c
     if (wd__train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
     if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
         sort_fitting(order, &count, &changed->plan, all, below);
-    for (int i = 0; i < count; i++)
-        add_way(w, &given, &all[order[i]], c->small_replay || c->off_policy);
+    for (int i = 0; i < count; i++) add_way(w, &given, &all[order[i]], c);
     wd_train_plan_close(&changed->plan);
 }
 
@@ -405,11 +425,6 @@ static const wd_strategy_plan *find_nearly_fitting(const wd_train_plan *plan)
 static bool is_allowed(const memory_change *c, const wd_train_setup *setup)
 {
     return !*setup->resume || !(c->bf16_teacher || c->bf16_student || c->moments_in_8_bits);
-}
-
-static bool makes_worse_student(const memory_change *c)
-{
-    return c->small_replay || c->off_policy;
 }
 
 /* Plans the run with a set of changes. False: the changes have no effect, or the run does not

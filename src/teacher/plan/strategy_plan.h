@@ -56,7 +56,7 @@ typedef struct wd_planner_student {
     double step_flops;   /* of one rank */
     double step_bytes;   /* copied to the device over its link, of one rank */
     double back_bytes;   /* copied from it */
-    /* Of one rank's update in host memory (train/network/optimizer_host.h); 0: it is elsewhere. */
+    /* A rank's update in host memory (train/network/optimizer_host.h); 0: the device makes it. */
     double update_weights; /* stepped by the processor */
     double update_bytes;   /* copied to the device and from it, among the bytes above */
     bool update_waits;     /* it begins when sweeps are over: see wd_stepper_update_waits */
