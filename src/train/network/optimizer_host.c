@@ -83,18 +83,6 @@ static void step_chunk(wd_optimizer_host *h, int64_t i)
     wd_event_record(at->went_up, h->up);
 }
 
-/* Islands, which passes take in F32. Those of a shared network are sent by its ranks. */
-static void send_islands(wd_optimizer_host *h)
-{
-    const wd_params *p = h->params;
-    for (int64_t i = 0; p->islands && !p->pieces.ranks && i < p->table.count; i++) {
-        const wd_tensor island = wd_params_weight(p, i);
-        if (island.dtype != WD_F32) continue;
-        wd_queue_copy(h->up, island.data, p->buffer[WD_PARAMS_P] + p->offset[i],
-                      wd_tensor_bytes(&island));
-    }
-}
-
 static void step_chunks(wd_optimizer_host *h)
 {
     for (int64_t i = 0; i < h->chunks && i < PLACES; i++) bring_down(h, i);
@@ -102,7 +90,8 @@ static void step_chunks(wd_optimizer_host *h)
         step_chunk(h, i);
         if (i + PLACES < h->chunks) bring_down(h, i + PLACES);
     }
-    send_islands(h);
+    if (!h->params->pieces.ranks) /* those of a shared network are sent by its ranks */
+        wd__params_copy_islands(h->params, h->params->buffer[WD_PARAMS_P], h->up);
 }
 
 static void step(wd_optimizer_host *h)

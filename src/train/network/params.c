@@ -274,17 +274,13 @@ void wd__params_await(const wd_params *params, wd_queue *queue)
     if (params->await) params->await(params->host, queue);
 }
 
-static void copy_floats(wd_queue *queue, float *to, const float *from, int64_t count)
-{
-    wd_queue_copy(queue, to, from, (size_t)count * sizeof(float));
-}
-
 void wd__params_convert(const wd_params *params, const wd_params_range *range, wd_queue *queue)
 {
     float *whole = params->buffer[WD_PARAMS_G] + range->first;
     if (!wd_params_is_in_8_bits(params, range->buffer)) {
         float *own = params->buffer[range->buffer] + range->packed;
-        copy_floats(queue, range->take ? own : whole, range->take ? whole : own, range->count);
+        wd__params_copy_floats(queue, range->take ? own : whole, range->take ? whole : own,
+                               range->count);
         return;
     }
     if (wd_params_is_on_host(params, range->buffer)) { /* which kernels of the device do not read */
@@ -346,9 +342,9 @@ static void cast_copy(const wd_params *to, const float *from, wd_queue *queue)
 static void swap_ema(const wd_params *params, wd_queue *queue)
 {
     float *const p = params->buffer[WD_PARAMS_P], *const ema = params->buffer[WD_PARAMS_EMA];
-    copy_floats(queue, params->buffer[WD_PARAMS_G], p, params->count);
-    copy_floats(queue, p, ema, params->count);
-    copy_floats(queue, ema, params->buffer[WD_PARAMS_G], params->count);
+    wd__params_copy_floats(queue, params->buffer[WD_PARAMS_G], p, params->count);
+    wd__params_copy_floats(queue, p, ema, params->count);
+    wd__params_copy_floats(queue, ema, params->buffer[WD_PARAMS_G], params->count);
 }
 
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
@@ -376,14 +372,19 @@ void wd_params_copy_computed(wd_params *to, const wd_params *from, wd_params_buf
     wd_params_collect(from, buffer, queue);
     const float *whole = from->buffer[wd_params_whole(from, buffer)];
     if (!to->copy) {
-        copy_floats(queue, to->buffer[WD_PARAMS_P], whole, to->count);
+        wd__params_copy_floats(queue, to->buffer[WD_PARAMS_P], whole, to->count);
         return;
     }
     cast_copy(to, whole, queue);
-    for (int64_t i = 0; i < to->table.count; i++) {
-        const wd_tensor island = wd_params_weight(to, i);
+    wd__params_copy_islands(to, whole, queue);
+}
+
+void wd__params_copy_islands(const wd_params *params, const float *whole, wd_queue *queue)
+{
+    for (int64_t i = 0; params->islands && i < params->table.count; i++) {
+        const wd_tensor island = wd_params_weight(params, i);
         if (island.dtype == WD_F32)
-            wd_queue_copy(queue, island.data, whole + to->offset[i], wd_tensor_bytes(&island));
+            wd_queue_copy(queue, island.data, whole + params->offset[i], wd_tensor_bytes(&island));
     }
 }
 

@@ -223,6 +223,17 @@ void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 void wd_params_copy_computed(wd_params *to, const wd_params *from, wd_params_buffer buffer,
                              wd_queue *queue);
 
+/* The islands that lie beside the copy = those of `whole` [count], in the layout of the buffers, on
+ * the device or in pinned host memory. Nothing to do where there are none. */
+void wd__params_copy_islands(const wd_params *params, const float *whole, wd_queue *queue);
+
+/* Copies `count` floats between any memory that wd_queue_copy takes. */
+static inline void wd__params_copy_floats(wd_queue *queue, float *to, const float *from,
+                                          int64_t count)
+{
+    wd_queue_copy(queue, to, from, (size_t)count * sizeof(float));
+}
+
 void wd_params_zero_grads(const wd_params *params, wd_queue *queue);
 
 #endif

@@ -200,16 +200,11 @@ void wd__shard_publish(wd_shard *s, wd_queue *queue)
 
 /* ---- whole and packed ---- */
 
-static void copy_floats(wd_queue *queue, float *to, const float *from, int64_t count)
-{
-    wd_queue_copy(queue, to, from, (size_t)count * sizeof(float));
-}
-
 static void pack(const wd_shard *s, float *packed, const float *whole, wd_queue *queue)
 {
     for (int64_t b = 0; b < buckets_of(s); b++) {
         const own piece = own_of(s, b);
-        copy_floats(queue, packed + piece.packed, whole + piece.first, piece.count);
+        wd__params_copy_floats(queue, packed + piece.packed, whole + piece.first, piece.count);
     }
 }
 
@@ -246,7 +241,7 @@ void wd__shard_copy_weights(wd_shard *s, wd_params_buffer to, wd_queue *queue)
     const wd_params *p = s->params;
     const float *from = p->buffer[WD_PARAMS_P];
     if (wd__params_is_packed(p, WD_PARAMS_P))
-        copy_floats(queue, p->buffer[to], from, p->share);
+        wd__params_copy_floats(queue, p->buffer[to], from, p->share);
     else
         pack(s, p->buffer[to], from, queue);
 }
@@ -259,9 +254,9 @@ static void swap_ema(const wd_shard *s, wd_queue *queue)
     for (int64_t b = 0; b < buckets_of(s); b++) {
         const own piece = own_of(s, b);
         float *weights = p->buffer[WD_PARAMS_P] + piece.first;
-        copy_floats(queue, aside, weights, piece.count);
-        copy_floats(queue, weights, ema + piece.packed, piece.count);
-        copy_floats(queue, ema + piece.packed, aside, piece.count);
+        wd__params_copy_floats(queue, aside, weights, piece.count);
+        wd__params_copy_floats(queue, weights, ema + piece.packed, piece.count);
+        wd__params_copy_floats(queue, ema + piece.packed, aside, piece.count);
     }
 }
 
@@ -277,7 +272,7 @@ static void show(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
         const float *from = p->buffer[buffer] + piece.packed;
         if (!piece.count) continue;
         if (wd_params_is_on_host(p, buffer)) { /* which kernels do not read */
-            copy_floats(queue, p->buffer[WD_PARAMS_G] + piece.first, from, piece.count);
+            wd__params_copy_floats(queue, p->buffer[WD_PARAMS_G] + piece.first, from, piece.count);
             from = p->buffer[WD_PARAMS_G] + piece.first;
         }
         wd_op_cast(queue, &(wd_cast_args){.to = p->copy + piece.first,
