@@ -186,7 +186,10 @@ typedef struct wd_train_options {
     /* The memory of moments, EMA and master weights: "device" (the student's), "host", or "auto",
      * which is the host's only if the run fits, or is faster, only so. */
     const char *optimizer_device;
-    uint64_t reserved[8];
+    /* That of the EMA alone: "device", "host", or "auto": with the optimiser's other state, or, if
+     * optimizer_device is "auto", in the host's where that is enough. */
+    const char *ema_device;
+    uint64_t reserved[7];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

@@ -60,7 +60,7 @@ static void what_is_much_faster_is_named(void **state)
     plan_with("19", here);
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "* cpu "));
-    assert_non_null(strstr(program.err, "Add --optimizer_device host: "));
+    assert_non_null(strstr(program.err, "Add --ema_device host: "));
     follow("19", "cpu is the fastest strategy that fits, and takes ");
 }
 

@@ -205,10 +205,18 @@ static void state_moves_to_the_host_where_it_must(void **state)
                    "--teacher_device_strategy", "gpu");
     wd_program_succeeded(&program);
     assert_null(strstr(program.err, "in host memory"));
-    snprintf(devices, sizeof devices, "sim:%lldB", (long long)planned_peak("state-here") - 1);
+    const long long peak = (long long)planned_peak("state-here");
+    snprintf(devices, sizeof devices, "sim:%lldB", peak - 1);
     wd_program_run(&program, RUN("state-there"), "--devices", devices, "--teacher_window", "6",
                    "--teacher_device_strategy", "gpu", "--optimizer_device", "auto",
-                   "--stop_at_step", "4", "--save_samples", "false");
+                   "--stop_at_step", "2", "--save_samples", "false");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "EMA: in host memory, since sim:0 has no room for it"));
+    snprintf(devices, sizeof devices, "sim:%lldB", peak / 4 * 3);
+    wd_program_run(&program, "train", "--resume",
+                   wd_test_path("state-there/checkpoints/"
+                                "step-00000002"),
+                   "--devices", devices, "--stop_at_step", "4");
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.err, "moments, EMA and master weights: in host memory, since "
                                         "sim:0 has no room for them"));

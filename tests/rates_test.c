@@ -73,6 +73,8 @@ void __wrap_wd_queue_launch(wd_queue *queue, int op, const void *args, size_t by
         spend(2.0 * (double)a->m * (double)a->n * (double)a->k);
     } else if (op == WD_OP_ADAMW) {
         spend((double)((const wd_adamw_args *)args)->count);
+    } else if (op == WD_OP_EMA) {
+        spend((double)((const wd_ema_args *)args)->count);
     }
 }
 
@@ -142,11 +144,9 @@ static wd_status reads(double *per_s, wd_queue *queue, wd_err *err)
 static const struct {
     measurement *take;
     double fast, slow;
-} kinds[] = {{products, 1e11, 2e9},
-             {wd_rate_of_link, 1e9, 2e6},
-             {reads, 1e9, 2e6},
-             {wd_rate_of_adamw, 5e8, 2e6},
-             {wd_rate_of_adamw8bit, 5e8, 2e6}};
+} kinds[] = {
+    {products, 1e11, 2e9},        {wd_rate_of_link, 1e9, 2e6},      {reads, 1e9, 2e6},
+    {wd_rate_of_adamw, 5e8, 2e6}, {wd_rate_of_adamw8bit, 5e8, 2e6}, {wd_rate_of_ema, 5e8, 2e6}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Takes one of a processor's queue. */

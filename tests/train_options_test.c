@@ -115,6 +115,7 @@ static const struct {
     {1, "teacher_rank", "1"},
     {1, "output_dir", "same-1"},
     {2, "devices", "sim:2x256MiB@link=1GB/s,compute=20GFLOP/s"},
+    {2, "ema_device", "host"},
     {2, "teacher_device_map", "map.json"},
     {2, "output_dir", "same-2"},
 };
@@ -535,6 +536,13 @@ static void options_of_another_optimizer_are_refused(void **state)
                        "leave --ademamix_beta3 out");
     wd_program_run(&program, RUN("never"), "--ademamix_alpha", "1");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--ademamix_alpha needs --optimizer");
+    wd_program_run(&program, RUN("never"), "--ema_device", "host", "--ema_decay", "0");
+    wd_program_refused(
+        &program, WD_INVALID_ARGUMENT,
+        "--ema_device host needs an EMA, found --ema_decay 0: leave --ema_device out");
+    wd_program_run(&program, RUN("never"), "--ema_device", "device", "--optimizer_device", "host");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--optimizer_device host moves the EMA, too, but found --ema_device device");
     wd_program_run(&program, RUN("slow"), "--optimizer", "ademamix", "--ademamix_alpha", "1",
                    "--ademamix_beta3", "0.99", "--num_steps", "1");
     wd_program_succeeded(&program);

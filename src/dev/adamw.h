@@ -34,11 +34,16 @@ WD_ANYWHERE double integer_power(double base, int64_t exponent)
     return power;
 }
 
+/* 1 - the EMA's decay in a step. */
+WD_ANYWHERE float ema_share(float ema_decay, int64_t step)
+{
+    const double t = (double)step;
+    return (float)(1 - (double)(float)fmin((double)ema_decay, (1 + t) / (10 + t)));
+}
+
 /* Reads factor, lr and step, so it must run on the device that has them. */
 WD_ANYWHERE adamw_scalars adamw_scalars_of(const wd_adamw_args *a)
 {
-    double step = (double)a->step[0];
-    float ema_decay = (float)fmin((double)a->ema_decay, (1 + step) / (10 + step));
     adamw_scalars s;
     s.grad_factor = a->factor[0];
     s.keep = (float)(1 - (double)a->lr[0] * a->decay);
@@ -46,7 +51,7 @@ WD_ANYWHERE adamw_scalars adamw_scalars_of(const wd_adamw_args *a)
     s.correction = (float)(1 / sqrt(1 - integer_power(a->beta2, a->step[0])));
     s.m_new = (float)(1 - (double)a->beta1);
     s.v_new = (float)(1 - (double)a->beta2);
-    s.ema_new = (float)(1 - (double)ema_decay);
+    s.ema_new = ema_share(a->ema_decay, a->step[0]);
     s.slow_rate = a->slow ? (float)((double)a->lr[0] * a->alpha[0]) : 0;
     s.slow_keep = a->slow ? a->beta3[0] : 0;
     s.slow_new = (float)(1 - (double)s.slow_keep);

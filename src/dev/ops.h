@@ -50,7 +50,8 @@
     X(SUM_SQUARES_CHUNKS, sum_squares_chunks)                                                      \
     X(CLIP_FACTOR, clip_factor)                                                                    \
     X(MOMENTS, moments)                                                                            \
-    X(ADAMW, adamw)
+    X(ADAMW, adamw)                                                                                \
+    X(EMA, ema)
 
 typedef enum wd_op {
 #define X(op, name) WD_OP_##op,
@@ -428,6 +429,18 @@ typedef struct wd_adamw_args {
     int64_t count;
     float beta1, beta2, eps, decay, ema_decay;
 } wd_adamw_args;
+
+/* What a step of wd_adamw_args does to its EMA, with the same bits, where that is done apart:
+ *   ema = ema + (1 - min(ema_decay, (1 + t) / (10 + t))) (p - ema)
+ * With factor[0] == 0 nothing changes. */
+typedef struct wd_ema_args {
+    float *ema;          /* [count], in place */
+    const float *p;      /* [count]: the weights after the step */
+    const float *factor; /* [1] */
+    const int64_t *step; /* [1]: t, from 1 */
+    int64_t count;
+    float ema_decay;
+} wd_ema_args;
 
 #define X(op, name)                                                                                \
     static inline void wd_op_##name(wd_queue *queue, const wd_##name##_args *args)                 \

@@ -102,13 +102,14 @@ out:
     return status;
 }
 
-/* ---- AdamW ---- */
+/* ---- AdamW and EMA ---- */
 
 enum { WEIGHTS_LEAST = 1 << 16, WEIGHTS_MOST = 1 << 22 };
 
 typedef struct update {
     wd_queue *queue;
     wd_adamw_args args;
+    bool ema_alone;
 } update;
 
 static wd_status sample_update(double *seconds, void *context, int64_t weights, wd_err *err)
@@ -117,13 +118,24 @@ static wd_status sample_update(double *seconds, void *context, int64_t weights, 
     (void)err;
     const double begun = wd_clock_s();
     u->args.count = weights;
-    wd_op_adamw(u->queue, &u->args);
+    if (u->ema_alone)
+        wd_op_ema(u->queue, &(wd_ema_args){.ema = u->args.ema,
+                                           .p = u->args.p,
+                                           .factor = u->args.factor,
+                                           .step = u->args.step,
+                                           .count = weights,
+                                           .ema_decay = u->args.ema_decay});
+    else
+        wd_op_adamw(u->queue, &u->args);
     wd_queue_wait(u->queue);
     *seconds = wd_clock_s() - begun;
     return WD_OK;
 }
 
-static wd_status rate_of_update(double *weights_per_s, bool in_8_bits, wd_queue *queue, wd_err *err)
+typedef enum update_kind { UPDATE_ADAMW, UPDATE_ADAMW_8_BIT, UPDATE_EMA } update_kind;
+
+static wd_status rate_of_update(double *weights_per_s, update_kind kind, wd_queue *queue,
+                                wd_err *err)
 {
     enum { BUFFERS = 5 }; /* p, m, v, EMA, gradients; then the copy */
     void *block;
@@ -147,8 +159,9 @@ static wd_status rate_of_update(double *weights_per_s, bool in_8_bits, wd_queue 
                  .beta1 = 0.9f,
                  .beta2 = 0.99f,
                  .eps = 1e-8f,
-                 .ema_decay = 0.999f}};
-    if (in_8_bits) {
+                 .ema_decay = 0.999f},
+                kind == UPDATE_EMA};
+    if (kind == UPDATE_ADAMW_8_BIT) {
         uint16_t *scales = (uint16_t *)(x + 2 * WEIGHTS_MOST);
         u.args.m8 = (wd_moments8){u.args.m, scales};
         u.args.v8 = (wd_moments8){u.args.m + WEIGHTS_MOST / 2, scales + WEIGHTS_MOST / 2};
@@ -166,12 +179,17 @@ static wd_status rate_of_update(double *weights_per_s, bool in_8_bits, wd_queue 
 
 wd_status wd_rate_of_adamw(double *weights_per_s, wd_queue *queue, wd_err *err)
 {
-    return rate_of_update(weights_per_s, false, queue, err);
+    return rate_of_update(weights_per_s, UPDATE_ADAMW, queue, err);
 }
 
 wd_status wd_rate_of_adamw8bit(double *weights_per_s, wd_queue *queue, wd_err *err)
 {
-    return rate_of_update(weights_per_s, true, queue, err);
+    return rate_of_update(weights_per_s, UPDATE_ADAMW_8_BIT, queue, err);
+}
+
+wd_status wd_rate_of_ema(double *weights_per_s, wd_queue *queue, wd_err *err)
+{
+    return rate_of_update(weights_per_s, UPDATE_EMA, queue, err);
 }
 
 /* ---- links ---- */

@@ -24,4 +24,7 @@ wd_status wd_rate_of_memory(double *bytes_per_s, wd_err *err);
 wd_status wd_rate_of_adamw(double *weights_per_s, wd_queue *queue, wd_err *err);
 wd_status wd_rate_of_adamw8bit(double *weights_per_s, wd_queue *queue, wd_err *err);
 
+/* Weights of which it updates an EMA in a second, apart from a step. */
+wd_status wd_rate_of_ema(double *weights_per_s, wd_queue *queue, wd_err *err);
+
 #endif

@@ -157,7 +157,7 @@ static inline int only_written(size_t field[FIELDS_MAX], wd_op op, const void *a
         return OF(moments)->pack ? TWO(moments, codes.codes, codes.scales) : ONE(moments, values);
     case WD_OP_ADAMW:
         return ONE(adamw, copy);
-    default: /* WD_OP_STEP_SAMPLES adds */
+    default: /* WD_OP_STEP_SAMPLES and WD_OP_EMA add */
         return 0;
     }
 #undef ONE

@@ -197,7 +197,7 @@ static void add_prompts(wd_agreement *a, const wd_train_setup *s)
 
 static void add_cluster(wd_agreement *a, const wd_cluster *cluster)
 {
-    double rates[(1 + WD_PRECISIONS) * WD_PLACED_DEVICES_MAX + 4];
+    double rates[(1 + WD_PRECISIONS) * WD_PLACED_DEVICES_MAX + 5];
     int n = 0;
     for (int d = 0; d < cluster->devices; d++) {
         for (int k = 0; k < WD_PRECISIONS; k++) rates[n++] = cluster->device[d].flops_per_s[k];
@@ -207,6 +207,7 @@ static void add_cluster(wd_agreement *a, const wd_cluster *cluster)
     rates[n++] = cluster->memory_bytes_per_s;
     rates[n++] = cluster->network_bytes_per_s;
     rates[n++] = cluster->adamw_weights_per_s;
+    rates[n++] = cluster->ema_weights_per_s;
     wd__agree_on_bytes(a, "what the machine can do", rates, (size_t)n * sizeof *rates);
 }
 
@@ -259,6 +260,7 @@ wd_status wd__train_agree_on_plan(const wd_train_plan *plan, const wd_train_setu
     add_cluster(a, &plan->input.cluster);
     add_plan(a, &plan->chosen);
     wd__agree_on_text(a, "where the optimizer's state is", setup->options.optimizer_device);
+    wd__agree_on_text(a, "where the EMA is", setup->options.ema_device);
     const wd_status status = wd__agreement_check(a, setup->comm, err);
     wd_free(a);
     return status;

@@ -177,6 +177,12 @@ static const wd_option table[] = {
          "which leaves 8 of 24 bytes a weight on the device (12 in fp32); auto: in host memory "
          "where the run or its sheets fit, or steps are faster, only so. Never changes the "
          "student"},
+    {WD_CHOICE_LINE(ema_device, "auto", "auto", "device", "host"), .group = "Training",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Where the EMA alone is, which takes 4 bytes a weight: on the student's device, or in "
+             "host memory, where the processor updates it; auto: where the optimiser's other state "
+             "is, or, under --optimizer_device auto, in host memory if it is enough to move it. "
+             "Never changes the student"},
     {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "End after this number of passes over the prompts; 0: no such limit. The first limit "
              "reached ends the run; without any it is 10 epochs"},

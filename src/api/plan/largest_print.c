@@ -112,6 +112,18 @@ static void say_head(wd_text_builder *p, const wd_train_plan *plan, const wd_tra
     say_machine(p, plan);
 }
 
+static const char *place_text(const wd_largest_student *s, const wd_train_plan *plan)
+{
+    switch (s->place) {
+    case WD_STATE_ON_HOST:
+        return "host";
+    case WD_STATE_EMA_ON_HOST:
+        return "EMA: host";
+    default:
+        return plan->devices->name[0];
+    }
+}
+
 static void say_row(wd_text_builder *p, const wd_largest_student *s, const wd_train_plan *plan)
 {
     char weights[32], days[32];
@@ -119,8 +131,7 @@ static void say_row(wd_text_builder *p, const wd_largest_student *s, const wd_tr
     snprintf(days, sizeof days, "%.3g days", s->million_days);
     wd_text_builder_say(p, "%9s %6" PRId64 " %7" PRId64 " %8.3g %16s  %-10s %-10s %-17s %s\n",
                         weights, wd_dit_width(&s->dit), s->dit.layers, s->step_seconds, days,
-                        wd_strategy_name(s->strategy),
-                        s->optimizer_on_host ? "host" : plan->devices->name[0], s->limit, s->why);
+                        wd_strategy_name(s->strategy), place_text(s, plan), s->limit, s->why);
 }
 
 static void say_commands(wd_text_builder *p, const wd_largest_student *s,
@@ -161,15 +172,16 @@ static json_t *student_json(const wd_largest_student *s, const wd_train_setup *s
     const wd_train_options o = options_for(s, setup);
     wd_train_command(command, sizeof command, &o);
     return json_pack(
-        "{s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:b, s:I, s:I, s:s, s:s, s:o}", "shape",
+        "{s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:b, s:I, s:I, s:s, s:s, s:o}", "shape",
         s->shape, "student_config", wd_student_config_json(&s->dit, source_of(setup)),
         "student_parameters", (json_int_t)wd_dit_parameters(&s->dit), "width",
         (json_int_t)wd_dit_width(&s->dit), "blocks", (json_int_t)s->dit.layers, "seconds_per_step",
         s->step_seconds, "days_per_million_samples", s->million_days, "strategy",
-        wd_strategy_name(s->strategy), "optimizer_device", s->optimizer_on_host ? "host" : "device",
-        "gradient_checkpointing", s->checkpointing, "batch_size", (json_int_t)s->batch,
-        "gradient_accumulation_steps", (json_int_t)s->accumulation, "limited_by", s->limit,
-        "no_larger_since", s->why, "command", wd_json_string(command));
+        wd_strategy_name(s->strategy), "optimizer_device", o.optimizer_device, "ema_device",
+        s->place == WD_STATE_ON_DEVICE ? "device" : "host", "gradient_checkpointing",
+        s->checkpointing, "batch_size", (json_int_t)s->batch, "gradient_accumulation_steps",
+        (json_int_t)s->accumulation, "limited_by", s->limit, "no_larger_since", s->why, "command",
+        wd_json_string(command));
 }
 
 static wd_status print_json(char **out, const wd_largest_students *found, const wd_train_plan *plan,

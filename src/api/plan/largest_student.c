@@ -119,7 +119,9 @@ static void begin(search *s, const wd_dit_config *student, change c)
     run->trainer.samples.count = run->samples;
     o->save_samples = given->save_samples;
     o->optimizer_device = given->optimizer_device;
-    m->optimizer_on_host = !strcmp(given->optimizer_device, "host");
+    o->ema_device = given->ema_device;
+    m->place = WD_STATE_ON_DEVICE;
+    while (m->place < WD_STATE_ON_HOST && !wd__state_may_be(m->place, o)) m->place++;
     o->gradient_checkpointing = m->checkpointing = c.checkpointing;
     o->batch_size = m->batch >>= c.halvings;
     o->gradient_accumulation_steps = m->accumulation <<= c.halvings;
@@ -127,14 +129,14 @@ static void begin(search *s, const wd_dit_config *student, change c)
 
 /* Takes what needs least memory of what the options leave open: no sample sheets, and the
  * optimiser's state in this place. False: the options forbid it. */
-static bool take_least(search *s, bool on_host)
+static bool take_least(search *s, wd_state_place place)
 {
     wd_train_setup *run = &s->run.setup;
     if (!strcmp(run->options.save_samples, "auto")) run->trainer.samples.count = 0;
-    if (strcmp(run->options.optimizer_device, "auto")) return !on_host;
-    run->trainer.stepper.optimizer_on_host = on_host;
-    run->options.optimizer_device = on_host ? "host" : "device";
-    return !on_host || s->like->devices->processor > 0;
+    if (s->like->devices->processor == 0) return place == WD_STATE_ON_DEVICE;
+    if (!wd__state_may_be(place, &run->options)) return false;
+    wd__state_put(place, &run->options, &run->trainer.stepper);
+    return true;
 }
 
 /* The best plan that counts. */
@@ -159,10 +161,10 @@ static wd_status fits_with(bool *out, search *s, const wd_dit_config *student, c
 {
     wd_train_plan *plan = &s->run.plan;
     *out = false;
-    for (int on_host = 0; on_host < 2 && !*out; on_host++) {
+    for (int place = 0; place <= WD_STATE_ON_HOST && !*out; place++) {
         const wd_strategy_plan *best;
         begin(s, student, c);
-        if (!take_least(s, on_host)) continue;
+        if (!take_least(s, (wd_state_place)place)) continue;
         wd_status status = wd__train_plan_open_like(plan, &s->run.setup, s->like, err);
         if (status == WD_DOES_NOT_FIT) continue;
         if (status == WD_OK) status = best_of(&best, plan, err);
@@ -262,7 +264,7 @@ static wd_status try_way(wd_largest_student *best, search *s, change c, wd_err *
         best->checkpointing = m->checkpointing;
         best->batch = m->batch;
         best->accumulation = m->accumulation;
-        best->optimizer_on_host = m->optimizer_on_host;
+        best->place = m->place;
         best->strategy = plan->chosen.strategy;
         best->step_seconds = seconds;
         best->million_days = 1e6 / wd__train_plan_samples_per_s(plan, &plan->chosen) / 86400;

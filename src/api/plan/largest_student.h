@@ -13,7 +13,7 @@ typedef struct wd_largest_student {
     wd_dit_config dit;
     bool checkpointing;
     int64_t batch, accumulation; /* their product is that of the options */
-    bool optimizer_on_host;
+    wd_state_place place;
     wd_strategy strategy;
     double step_seconds, million_days; /* of a step; of a million samples of all ranks */
     char limit[WD_LARGEST_TEXT];       /* what limits the speed, as in a plan */

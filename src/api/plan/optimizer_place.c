@@ -43,7 +43,7 @@ static wd_status is_short_of_memory(bool *out, const wd_train_plan *plan, wd_err
     return WD_OK;
 }
 
-/* The plan of the same run with the state in host memory. */
+/* The plan of the same run with the state in another place. */
 static wd_status move(wd_train_plan *moved, const wd_train_plan *plan, wd_train_setup *setup,
                       wd_err *err)
 {
@@ -68,41 +68,43 @@ static wd_status agree(bool *value, bool all, const wd_train_setup *setup, wd_er
     return WD_OK;
 }
 
-static wd_optimizer_place choose(const wd_train_plan *on_device, const wd_train_plan *on_host)
+static wd_place_reason choose(const wd_train_plan *on_device, const wd_train_plan *on_host)
 {
     const double seconds = on_host->chosen.step_seconds;
-    if (!on_host->chosen.fits) return WD_OPTIMIZER_ON_DEVICE;
-    if (!on_device->chosen.fits) return WD_OPTIMIZER_ON_HOST_TO_FIT;
-    if (seconds <= FASTER * on_device->chosen.step_seconds) return WD_OPTIMIZER_ON_HOST_FOR_SPEED;
+    if (!on_host->chosen.fits) return WD_PLACE_GIVEN;
+    if (!on_device->chosen.fits) return WD_PLACE_TO_FIT;
+    if (seconds <= FASTER * on_device->chosen.step_seconds) return WD_PLACE_FOR_SPEED;
     const bool draws = on_device->sheets == WD_SHEETS_TOO_LARGE &&
                        on_host->sheets == WD_SHEETS_CHEAP &&
                        seconds <= on_device->chosen.step_seconds;
-    return draws ? WD_OPTIMIZER_ON_HOST_FOR_SHEETS : WD_OPTIMIZER_ON_DEVICE;
+    return draws ? WD_PLACE_FOR_SHEETS : WD_PLACE_GIVEN;
 }
 
-/* `asked`: the sheets before the decision about them on the device. */
-static wd_status try_host(wd_train_plan *plan, wd_train_setup *setup, asked_sheets asked,
-                          wd_err *err)
+/* Puts the state to `place`, if that is better than *plan. `asked`: the sheets before the decision
+ * about them. */
+static wd_status try_place(wd_state_place place, wd_train_plan *plan, wd_train_setup *setup,
+                           asked_sheets asked, wd_err *err)
 {
     wd_train_plan *moved; /* too large for a small stack */
-    const asked_sheets on_device = sheets_of(setup);
-    bool *on_host = &setup->trainer.stepper.optimizer_on_host;
+    const asked_sheets sheets = sheets_of(setup);
+    const wd_state_place before = setup->trainer.stepper.place;
     WD_TRY(wd_alloc((void **)&moved, 1, sizeof *moved, "a plan", err));
-    *on_host = true;
+    setup->trainer.stepper.place = place;
     set_sheets(setup, asked);
     wd_status status = move(moved, plan, setup, err);
     bool takes = false;
     if (status == WD_OK) {
-        moved->optimizer_place = choose(plan, moved);
-        takes = moved->optimizer_place != WD_OPTIMIZER_ON_DEVICE;
+        moved->place_reason = choose(plan, moved);
+        takes = moved->place_reason != WD_PLACE_GIVEN;
         status = agree(&takes, true, setup, err);
     }
     if (!takes) {
-        *on_host = false;
-        set_sheets(setup, on_device);
+        setup->trainer.stepper.place = before;
+        set_sheets(setup, sheets);
         wd_planner_close(moved->planner);
     } else {
-        moved->device_seconds = plan->chosen.step_seconds;
+        moved->place_before = before;
+        moved->seconds_before = plan->chosen.step_seconds;
         wd_planner_close(plan->planner);
         *plan = *moved;
     }
@@ -110,42 +112,74 @@ static wd_status try_host(wd_train_plan *plan, wd_train_setup *setup, asked_shee
     return status;
 }
 
+bool wd__state_may_be(wd_state_place place, const wd_train_options *o)
+{
+    const bool is_auto = !strcmp(o->optimizer_device, "auto");
+    switch (place) {
+    case WD_STATE_ON_DEVICE:
+        return strcmp(o->optimizer_device, "host") && strcmp(o->ema_device, "host");
+    case WD_STATE_EMA_ON_HOST:
+        return o->ema_decay > 0 && strcmp(o->optimizer_device, "host") &&
+               (is_auto ? strcmp(o->ema_device, "device") : !strcmp(o->ema_device, "host"));
+    default:
+        return strcmp(o->ema_device, "device") && strcmp(o->optimizer_device, "device");
+    }
+}
+
+void wd__state_put(wd_state_place place, wd_train_options *o, wd_stepper_options *stepper)
+{
+    stepper->place = place;
+    o->optimizer_device = place == WD_STATE_ON_HOST ? "host" : "device";
+    o->ema_device = place == WD_STATE_EMA_ON_HOST ? "host" : "auto";
+}
+
 wd_status wd__optimizer_place_choose(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
 {
-    bool short_of_memory;
-    wd_train_options *o = &setup->options;
     const asked_sheets asked = sheets_of(setup);
+    wd_stepper_options *stepper = &setup->trainer.stepper;
     WD_TRY(wd__sheets_choose(plan, setup, err));
-    if (strcmp(o->optimizer_device, "auto")) return WD_OK;
-    o->optimizer_device = "device";
-    WD_TRY(is_short_of_memory(&short_of_memory, plan, err));
-    WD_TRY(agree(&short_of_memory, false, setup, err));
-    if (short_of_memory) WD_TRY(try_host(plan, setup, asked, err));
-    if (setup->trainer.stepper.optimizer_on_host) o->optimizer_device = "host";
+    for (int i = stepper->place + 1; i <= WD_STATE_ON_HOST; i++) {
+        bool short_of_memory;
+        const wd_state_place place = (wd_state_place)i;
+        if (!wd__state_may_be(place, &setup->options)) continue;
+        WD_TRY(is_short_of_memory(&short_of_memory, plan, err));
+        WD_TRY(agree(&short_of_memory, false, setup, err));
+        if (short_of_memory) WD_TRY(try_place(place, plan, setup, asked, err));
+    }
+    wd__state_put(stepper->place, &setup->options, stepper);
     return WD_OK;
 }
 
 const char *wd_optimizer_place_text(char out[WD_OPTIMIZER_PLACE_TEXT], const wd_train_plan *plan,
                                     const wd_train_setup *setup)
 {
-    static const char where[] = "moments, EMA and master weights: in host memory";
-    const char *device = plan->devices->name[0];
-    *out = 0;
-    if (!setup->trainer.stepper.optimizer_on_host) return out;
-    switch (plan->optimizer_place) {
-    case WD_OPTIMIZER_ON_HOST_TO_FIT:
-        snprintf(out, WD_OPTIMIZER_PLACE_TEXT, "%s, since %s has no room for them", where, device);
+    const wd_state_place place = setup->trainer.stepper.place;
+    const bool alone = place == WD_STATE_EMA_ON_HOST;
+    const char *device = plan->devices->name[0], *them = alone ? "it" : "them";
+    int n = snprintf(out, WD_OPTIMIZER_PLACE_TEXT, "%s: in host memory",
+                     alone ? "EMA" : "moments, EMA and master weights");
+    char *reason = out + n;
+    const size_t room = WD_OPTIMIZER_PLACE_TEXT - (size_t)n;
+    if (place == WD_STATE_ON_DEVICE) {
+        *out = 0;
+        return out;
+    }
+    switch (plan->place_reason) {
+    case WD_PLACE_TO_FIT:
+        snprintf(reason, room, ", since %s has no room for %s", device, them);
         break;
-    case WD_OPTIMIZER_ON_HOST_FOR_SHEETS:
-        snprintf(out, WD_OPTIMIZER_PLACE_TEXT,
-                 "%s, since %s has no room for sample sheets beside them", where, device);
+    case WD_PLACE_FOR_SHEETS:
+        snprintf(reason, room, ", since %s has no room for sample sheets beside %s", device, them);
         break;
-    case WD_OPTIMIZER_ON_HOST_FOR_SPEED:
-        snprintf(out, WD_OPTIMIZER_PLACE_TEXT, "%s; with them on %s a step would take %.3g s",
-                 where, device, plan->device_seconds);
+    case WD_PLACE_FOR_SPEED:
+        if (plan->place_before == WD_STATE_EMA_ON_HOST)
+            snprintf(reason, room, "; with the EMA alone there a step would take %.3g s",
+                     plan->seconds_before);
+        else
+            snprintf(reason, room, "; with %s on %s a step would take %.3g s", them, device,
+                     plan->seconds_before);
         break;
-    case WD_OPTIMIZER_ON_DEVICE: /* --optimizer_device decides */
-        snprintf(out, WD_OPTIMIZER_PLACE_TEXT, "%s", where);
+    case WD_PLACE_GIVEN:
         break;
     }
     return out;

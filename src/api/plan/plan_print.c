@@ -444,7 +444,7 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b, s:I, s:s, s:o, s:o, s:o}",
+        "s:b, s:I, s:s, s:s, s:o, s:o, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.student),
@@ -458,7 +458,9 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
         wd__train_plan_lacks_to_encode(table->plan), "sample_sheets",
         table->setup->trainer.samples.count > 0, "merged_bytes",
         (json_int_t)table->plan->merged_bytes, "optimizer_device",
-        table->setup->options.optimizer_device, "guided_seconds_per_step",
+        table->setup->options.optimizer_device, "ema_device",
+        table->setup->trainer.stepper.place == WD_STATE_ON_DEVICE ? "device" : "host",
+        "guided_seconds_per_step",
         table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(), "disk",
         wd__disk_plan_json(table->disks), "verdict", wd__plan_verdict_json(table));
 }

@@ -10,6 +10,7 @@
 #include "api/options/teacher_choice.h"
 #include "api/plan/encoding_plan.h"
 #include "api/plan/largest_student.h"
+#include "api/plan/optimizer_place.h"
 #include "api/plan/plan_print.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -26,23 +27,25 @@ enum {
 
 /* A set of changes, in the order of their costs. The last two make a worse student. */
 typedef struct memory_change {
-    bool optimizer_on_host, bf16_teacher, bf16_student, checkpointing, moments_in_8_bits,
-        small_replay, off_policy;
+    wd_state_place place; /* WD_STATE_ON_DEVICE: as it is */
+    bool bf16_teacher, bf16_student, checkpointing, moments_in_8_bits, small_replay, off_policy;
     int halvings; /* how often the batch is halved and the accumulation doubled */
 } memory_change;
 
 enum { HALVINGS_MAX = 4, SMALL_REPLAY = 1024 };
-enum { SETS = 16 }; /* combinations of the first four flags */
+enum { PLACES = WD_STATE_ON_HOST + 1 };
+enum { SETS = PLACES * 8 }; /* combinations of the places and the next three flags */
 
 /* Sets *out to set number n; set 0 has no change. Sets with moments in 8 bits, then those with
  * small_replay, then those with off_policy, too, follow all others. False: there are no more. */
 static bool change_at(memory_change *out, int n)
 {
     const int halvings = n / SETS, level = halvings / (HALVINGS_MAX + 1);
-    *out = (memory_change){.optimizer_on_host = n & 1,
-                           .bf16_teacher = n & 2,
-                           .checkpointing = n & 4,
-                           .bf16_student = n & 8,
+    const int flags = n % SETS / PLACES;
+    *out = (memory_change){.place = (wd_state_place)(n % PLACES),
+                           .bf16_teacher = flags & 1,
+                           .checkpointing = flags & 2,
+                           .bf16_student = flags & 4,
                            .moments_in_8_bits = level == 1,
                            .small_replay = level > 1,
                            .off_policy = level > 2,
@@ -65,10 +68,9 @@ static bool keeps_student(const memory_change *c)
 /* Applies the changes to both; false: one of them has no effect on these options. */
 static bool apply_change(wd_train_options *o, wd_stepper_options *m, const memory_change *c)
 {
-    if (c->optimizer_on_host) {
-        if (m->optimizer_on_host) return false;
-        o->optimizer_device = "host";
-        m->optimizer_on_host = true;
+    if (c->place != WD_STATE_ON_DEVICE) {
+        if (m->place >= c->place || (c->place == WD_STATE_EMA_ON_HOST && !m->ema)) return false;
+        wd__state_put(c->place, o, m);
     }
     if (c->bf16_teacher) {
         if (m->teacher_dtype == WD_BF16) return false;
@@ -250,7 +252,7 @@ static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *c
     const wd_strategy_plan *all;
     wd_train_setup *setup = &changed->setup;
     wd_train_options given = setup->given;
-    if (c->optimizer_on_host && plan->devices->processor == 0) return;
+    if (c->place != WD_STATE_ON_DEVICE && plan->devices->processor == 0) return;
     if (!apply_change(&given, &setup->trainer.stepper, c)) return;
     if (wd__train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
     if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
@@ -432,7 +434,7 @@ static bool is_allowed(const memory_change *c, const wd_train_setup *setup)
 static bool plan_changed(wd_train_variant *run, const memory_change *change,
                          const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    if (change->optimizer_on_host && plan->devices->processor == 0) return false;
+    if (change->place != WD_STATE_ON_DEVICE && plan->devices->processor == 0) return false;
     wd__train_variant_begin(run, setup);
     return apply_change(&run->setup.options, &run->setup.trainer.stepper, change) &&
            wd__train_variant_fits(run, plan);
@@ -443,7 +445,10 @@ static void write_options(char out[TEXT_BYTES], const memory_change *c, const wd
 {
     size_t n = 0;
     *out = 0;
-    if (c->optimizer_on_host) n = wd_append_text(out, TEXT_BYTES, n, " --optimizer_device host");
+    if (c->place == WD_STATE_ON_HOST)
+        n = wd_append_text(out, TEXT_BYTES, n, " --optimizer_device host");
+    if (c->place == WD_STATE_EMA_ON_HOST)
+        n = wd_append_text(out, TEXT_BYTES, n, " --ema_device host");
     if (c->bf16_teacher) n = wd_append_text(out, TEXT_BYTES, n, " --teacher_dtype bfloat16");
     if (c->bf16_student) n = wd_append_text(out, TEXT_BYTES, n, " --mixed_precision bf16");
     if (c->checkpointing) n = wd_append_text(out, TEXT_BYTES, n, " --gradient_checkpointing");

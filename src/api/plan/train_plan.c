@@ -127,14 +127,16 @@ void wd__train_plan_fill_student(wd_train_plan *p, const wd_train_setup *s)
                                              without_teacher->student_flops_per_sample,
                                .step_bytes = wd_stepper_step_bytes(&m),
                                .back_bytes = wd_stepper_back_bytes(&m)};
-    if (!m.optimizer_on_host) return;
+    const bool ema_alone = m.place == WD_STATE_EMA_ON_HOST;
+    if (m.place == WD_STATE_ON_DEVICE || (ema_alone && !m.ema)) return;
     const wd_optimizer_traffic moved = wd_optimizer_host_traffic(
-        m.student_dtype, weights, (double)without_teacher->student_islands, share);
+        m.student_dtype, weights, (double)without_teacher->student_islands, share, ema_alone);
     to->step_bytes += moved.in;
     to->back_bytes += moved.out;
     to->update_weights = share;
     to->update_bytes = moved.in + moved.out;
     to->update_waits = wd_stepper_update_waits(&m);
+    to->update_of_ema = ema_alone;
 }
 
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
@@ -223,8 +225,7 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
 {
     *out = (wd_train_plan){.devices = devices, .map = *map, .text = *text};
     if (devices->processor == 0) { /* host memory is that of the student's device */
-        setup->trainer.stepper.optimizer_on_host = false;
-        setup->options.optimizer_device = "device";
+        wd__state_put(WD_STATE_ON_DEVICE, &setup->options, &setup->trainer.stepper);
     }
     return finish_open(out, setup, NULL, false, err);
 }

@@ -23,13 +23,13 @@ typedef enum wd_sheets {
     WD_SHEETS_UNPLANNED  /* not planned, since a preset has no VAE */
 } wd_sheets;
 
-/* The reason where the optimiser's state is: see api/plan/optimizer_place.h. */
-typedef enum wd_optimizer_place {
-    WD_OPTIMIZER_ON_DEVICE, /* or --optimizer_device decides */
-    WD_OPTIMIZER_ON_HOST_TO_FIT,
-    WD_OPTIMIZER_ON_HOST_FOR_SHEETS,
-    WD_OPTIMIZER_ON_HOST_FOR_SPEED
-} wd_optimizer_place;
+/* Why the optimiser's state is where it is: see api/plan/optimizer_place.h. */
+typedef enum wd_place_reason {
+    WD_PLACE_GIVEN, /* the options say so, or nothing asks for another place */
+    WD_PLACE_TO_FIT,
+    WD_PLACE_FOR_SHEETS,
+    WD_PLACE_FOR_SPEED
+} wd_place_reason;
 
 typedef struct wd_train_plan {
     wd_devices *devices; /* borrowed */
@@ -50,9 +50,10 @@ typedef struct wd_train_plan {
     double step_samples;  /* of all ranks */
     wd_sheets sheets;
     double sheets_share; /* share of the time between two sheets that drawing one takes */
-    wd_optimizer_place optimizer_place;
-    double device_seconds; /* of a step with the optimiser's state on the device, if it is not */
-    wd_strategy asked;     /* the strategy of the options, or the default */
+    wd_place_reason place_reason;
+    wd_state_place place_before; /* the place that was not taken, for that reason */
+    double seconds_before;       /* of a step with the optimiser's state there */
+    wd_strategy asked;           /* the strategy of the options, or the default */
     wd_strategy_plan chosen;
 } wd_train_plan;
 

@@ -142,30 +142,38 @@ static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
     return WD_OK;
 }
 
-/* Bytes that AdamW in host memory moves for each weight: masters, EMA and moments (of 4 bytes or 8
- * bits each) are read and written, gradients and new weights each come and go. */
-static const double ADAMW_BYTES = 2 * 8 + 2 * 4 + 2 * 2, MOMENTS_BYTES = 2 * 8,
-                    MOMENTS_8_BIT_BYTES = 2 * (2 + 4.0 / 32);
+/* What the processor does to weights in host memory. `bytes` are those that it moves for a weight:
+ * of AdamW masters, EMA and moments (of 4 bytes or 8 bits each), which are read and written, and
+ * gradients and new weights, which come and go; of the EMA alone this, and weights, which come and
+ * are read. */
+typedef struct host_work {
+    const char *name; /* in the key of its rate */
+    double bytes;
+    wd_status (*rate)(double *weights_per_s, wd_queue *queue, wd_err *err);
+} host_work;
 
-/* Sets the weights that a rank's processor steps in a second: by the stated speed of host memory,
+static const host_work adamw = {"AdamW", 2 * 8 + 2 * 4 + 2 * 2 + 2 * 8, wd_rate_of_adamw};
+static const host_work adamw8bit = {"AdamW in 8 bits", 2 * 8 + 2 * 4 + 2 * 2 + 2 * (2 + 4.0 / 32),
+                                    wd_rate_of_adamw8bit};
+static const host_work ema = {"EMA", 2 * 4 + 2 * 4, wd_rate_of_ema};
+
+/* Sets the weights that a rank's processor updates in a second: by the stated speed of host memory,
  * at which a copy reads and writes, or measured. */
-static wd_status adamw_rate(double *weights_per_s, gauge *g, wd_err *err)
+static wd_status host_rate(double *weights_per_s, gauge *g, const host_work *work, wd_err *err)
 {
     char key[WD_RATE_KEY_MAX], model[96];
     const wd_devices *d = g->plan->devices;
     const double all = host_ranks(g->setup);
-    const bool in_8_bits = g->setup->trainer.stepper.optimizer.moments_in_8_bits;
     if (d->list.memory_bytes_per_s > 0) {
-        const double bytes = ADAMW_BYTES + (in_8_bits ? MOMENTS_8_BIT_BYTES : MOMENTS_BYTES);
-        *weights_per_s = 2 * d->list.memory_bytes_per_s / bytes / all;
+        *weights_per_s = 2 * d->list.memory_bytes_per_s / work->bytes / all;
         return WD_OK;
     }
-    snprintf(key, sizeof key, "AdamW%s of %s, %s, %d of a host", in_8_bits ? " in 8 bits" : "",
+    snprintf(key, sizeof key, "%s of %s, %s, %d of a host", work->name,
              device_kind(g, d->processor), processor_model(model),
              wd__train_has_others(g->setup) ? (int)all : 1);
     *weights_per_s = known_rate(g, key);
     if (!(*weights_per_s > 0)) {
-        WD_TRY((in_8_bits ? wd_rate_of_adamw8bit : wd_rate_of_adamw)(weights_per_s, d->host, err));
+        WD_TRY(work->rate(weights_per_s, d->host, err));
         *weights_per_s = wd_rate_cache_put(&g->cache, key, *weights_per_s);
     }
     if (!wd__train_has_others(g->setup)) *weights_per_s /= all;
@@ -237,10 +245,15 @@ static wd_status own_rates(gauge *g, const wd_train_plan *like, wd_err *err)
         cluster->disk_bytes_per_s = like->input.cluster.disk_bytes_per_s;
         cluster->memory_bytes_per_s = like->input.cluster.memory_bytes_per_s;
         cluster->adamw_weights_per_s = like->input.cluster.adamw_weights_per_s;
+        cluster->ema_weights_per_s = like->input.cluster.ema_weights_per_s;
         return WD_OK;
     }
     if (cluster->ranks > 1) WD_TRY(memory_rate(&cluster->memory_bytes_per_s, g, err));
-    if (g->plan->devices->processor != 0) WD_TRY(adamw_rate(&cluster->adamw_weights_per_s, g, err));
+    if (g->plan->devices->processor != 0) {
+        const bool in_8_bits = g->setup->trainer.stepper.optimizer.moments_in_8_bits;
+        WD_TRY(host_rate(&cluster->adamw_weights_per_s, g, in_8_bits ? &adamw8bit : &adamw, err));
+        WD_TRY(host_rate(&cluster->ema_weights_per_s, g, &ema, err));
+    }
     return disk_rate(&cluster->disk_bytes_per_s, g, err);
 }
 
@@ -254,6 +267,7 @@ static wd_status agree_on_rates(wd_train_plan *p, wd_comm *comm, wd_err *err)
         cluster->memory_bytes_per_s = fmin(cluster->memory_bytes_per_s, all[r].memory_bytes_per_s);
         cluster->adamw_weights_per_s =
             fmin(cluster->adamw_weights_per_s, all[r].adamw_weights_per_s);
+        cluster->ema_weights_per_s = fmin(cluster->ema_weights_per_s, all[r].ema_weights_per_s);
         for (int d = 0; d < cluster->devices; d++) {
             const wd_cluster_device *other = &all[r].device[d];
             wd_cluster_device *to = &cluster->device[d];

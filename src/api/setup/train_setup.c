@@ -117,6 +117,20 @@ static wd_status check_optimizer(const wd_train_options *o, wd_err *err)
                    o->optimizer, option);
 }
 
+/* The EMA is where the optimiser's other state is, or alone in host memory. */
+static wd_status check_ema(const wd_train_options *o, wd_err *err)
+{
+    if (!strcmp(o->ema_device, "host") && !(o->ema_decay > 0))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--ema_device host needs an EMA, found --ema_decay 0: leave --ema_device "
+                       "out, or give --ema_decay 0.999");
+    if (!strcmp(o->ema_device, "device") && !strcmp(o->optimizer_device, "host"))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--optimizer_device host moves the EMA, too, but found --ema_device device: "
+                       "leave --ema_device out");
+    return WD_OK;
+}
+
 int64_t wd_train_epoch_steps(const wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
@@ -247,7 +261,9 @@ static void fill_stepper(wd_train_setup *s)
         .accumulation = o->gradient_accumulation_steps,
         .deterministic_reduce = o->deterministic_reduce,
         .shard_optimizer = o->shard_optimizer,
-        .optimizer_on_host = !strcmp(o->optimizer_device, "host"),
+        .place = !strcmp(o->optimizer_device, "host") ? WD_STATE_ON_HOST
+                 : !strcmp(o->ema_device, "host")     ? WD_STATE_EMA_ON_HOST
+                                                      : WD_STATE_ON_DEVICE,
         .checkpointing = o->gradient_checkpointing,
         .ema = o->ema_decay > 0,
         .optimizer = optimizer,
@@ -385,6 +401,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(wd__train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));
+    WD_TRY(check_ema(&s->options, err));
     WD_TRY(resolve_length(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(wd__train_dtypes_resolve(s, err));
@@ -435,6 +452,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(wd__train_objective_resolve(s, err));
     WD_TRY(check_optimizer(&s->options, err));
+    WD_TRY(check_ema(&s->options, err));
     WD_TRY(resolve_length(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(wd__train_dtypes_resolve(s, err));

@@ -39,6 +39,7 @@ static const char *const test_of[WD_OP_COUNT] = {
     [WD_OP_CLIP_FACTOR] = "train",
     [WD_OP_MOMENTS] = "train",
     [WD_OP_ADAMW] = "train",
+    [WD_OP_EMA] = "train",
 };
 
 static const char *const token[WD_OP_COUNT] = {

@@ -170,3 +170,13 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
         if (a->ema) a->ema[i] += (1 - ema_decay) * (a->p[i] - a->ema[i]);
     }
 }
+
+void wd_ref_ema(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_ema_args *a = args;
+    const double t = (double)a->step[0], decay = fmin(a->ema_decay, (1 + t) / (10 + t));
+    if (a->factor[0] == 0) return;
+    for (int64_t i = 0; i < a->count; i++)
+        a->ema[i] = (float)(a->ema[i] + (1 - decay) * ((double)a->p[i] - a->ema[i]));
+}

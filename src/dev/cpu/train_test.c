@@ -211,6 +211,73 @@ static void adamw(void **state)
         }
 }
 
+static void make_ema(world *w, void *out, const void *context)
+{
+    const params *p = context;
+    float *factor = make_array(w, WD_F32, 1, ORDINARY);
+    *factor = p->factor;
+    *(wd_ema_args *)out = (wd_ema_args){.ema = out_array(w, WD_F32, p->count, 1, ORDINARY),
+                                        .p = make_array(w, WD_F32, p->count, ORDINARY),
+                                        .factor = factor,
+                                        .count = p->count,
+                                        .ema_decay = p->ema_decay,
+                                        .step = &p->step};
+}
+
+static void ema(void **state)
+{
+    (void)state;
+    static const float decays[] = {0, 0.5f, 0.9995f};
+    for (int i = 0; i < COUNTS; i++)
+        for (int variant = 0; variant < 12; variant++) {
+            params p = {.count = counts[i],
+                        .factor = variant / 6 % 2 ? 0.3f : 0,
+                        .ema_decay = decays[variant % 3],
+                        .step = 1 + variant * 100};
+            check_kernel(WD_OP_EMA, make_ema, &p, (tolerance){1e-6, 1e-6});
+        }
+}
+
+/* AdamW's EMA has the bits of an EMA of the weights that it leaves. */
+static void ema_apart(void **state)
+{
+    (void)state;
+    enum { COUNT = 1000 };
+    wd_cpu_table table;
+    float p[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, together[COUNT], apart[COUNT], grad[COUNT];
+    const float factor = 0.7f, lr = 0.01f;
+    use_last(&table);
+    for (int i = 0; i < COUNT; i++) {
+        p[i] = together[i] = apart[i] = (float)(i % 37) * 0.1f - 1.7f;
+        grad[i] = (float)(i % 11) * 0.3f - 1.3f;
+    }
+    for (int64_t t = 1; t < 20; t++) {
+        run_kernel(&table, WD_OP_ADAMW,
+                   &(wd_adamw_args){.p = p,
+                                    .m = m,
+                                    .v = v,
+                                    .ema = together,
+                                    .grad = grad,
+                                    .factor = &factor,
+                                    .count = COUNT,
+                                    .lr = &lr,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.99f,
+                                    .eps = 1e-8f,
+                                    .ema_decay = 0.6f,
+                                    .step = &t});
+        run_kernel(&table, WD_OP_EMA,
+                   &(wd_ema_args){.ema = apart,
+                                  .p = p,
+                                  .factor = &factor,
+                                  .count = COUNT,
+                                  .ema_decay = 0.6f,
+                                  .step = &t});
+    }
+    assert_memory_equal(together, apart, sizeof together);
+    assert_memory_not_equal(together, p, sizeof p);
+}
+
 /* ---- moments in 8 bits ---- */
 
 /* Codes and scales of `count` moments: all codes in turn, scales of many sizes, and one group in
@@ -498,6 +565,8 @@ int main(void)
         kernel_test(clip_factor_by_hand),
         kernel_test(adamw),
         kernel_test(adamw_by_hand),
+        kernel_test(ema),
+        kernel_test(ema_apart),
         kernel_test(adamw_packed),
         kernel_test(moments),
         kernel_test(what_is_unpacked_packs_to_the_same_bits),

@@ -324,6 +324,12 @@ static void launch_adamw(launcher *l, const void *args)
         run_flat(l, WD_CUDA_adamw_packed, a.op.count, &a, sizeof a);
 }
 
+static void launch_ema(launcher *l, const void *args)
+{
+    const wd_ema_args *a = args;
+    run_eights(l, WD_CUDA_ema, a->count, 1, a, sizeof *a);
+}
+
 static void launch_moments(launcher *l, const void *args)
 {
     const wd_moments_args *a = args;
@@ -423,6 +429,7 @@ static launch_fn *const launch[WD_OP_COUNT] = {
     [WD_OP_CLIP_FACTOR] = launch_clip_factor,
     [WD_OP_MOMENTS] = launch_moments,
     [WD_OP_ADAMW] = launch_adamw,
+    [WD_OP_EMA] = launch_ema,
     [WD_OP_MATMUL] = launch_matmul,
     [WD_OP_ATTENTION] = launch_attention,
     [WD_OP_ATTENTION_BACKWARD] = launch_attention_backward,

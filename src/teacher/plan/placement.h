@@ -188,6 +188,7 @@ typedef struct wd_cluster {
     double memory_bytes_per_s; /* between ranks of a host, all of them together; 0: takes no time */
     double network_bytes_per_s; /* from a host to others; 0: takes no time */
     double adamw_weights_per_s; /* stepped by a rank's processor in host memory; 0: takes no time */
+    double ema_weights_per_s;   /* whose EMA it updates there; 0: takes no time */
     bool uncached; /* more weights are used where they are mapped than the page cache can keep:
                     * every sweep reads them again */
     int batches;   /* micro-batches of an expert in a rank's sweep, at most */

@@ -224,11 +224,12 @@ static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_plan
 }
 
 /* Seconds of a rank's update in host memory: gradients come down, the processor steps what is
- * there, and new weights go up, all at the same time. */
+ * there, and new weights go up, all at the same time. Of an EMA: weights come down. */
 static double update_seconds(const wd_planner_input *in)
 {
     const wd_planner_student *s = &in->student;
-    const double rate = in->cluster.adamw_weights_per_s;
+    const double rate =
+        s->update_of_ema ? in->cluster.ema_weights_per_s : in->cluster.adamw_weights_per_s;
     const double link = in->cluster.device[s->device].link_bytes_per_s;
     return fmax(rate > 0 ? s->update_weights / rate : 0, s->update_bytes / link);
 }
@@ -243,6 +244,15 @@ static bool processor_computes(const wd_strategy_plan *plan, const wd_cluster *c
     return found;
 }
 
+/* Seconds of a step, which takes `other` without the update, before the update can begin. */
+static double seconds_before_update(const wd_strategy_plan *plan, const wd_planner_input *in,
+                                    const wd_cluster *cluster, double student, double other)
+{
+    if (processor_computes(plan, cluster)) return other;
+    if (in->student.update_of_ema) return 0; /* it goes on beside all of the next step */
+    return in->student.update_waits ? other : student;
+}
+
 wd_status wd__planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
                               const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err)
 {
@@ -255,9 +265,7 @@ wd_status wd__planner_predict(wd_strategy_plan *plan, const wd_planner_input *in
     const double network = plan->reduce_seconds + step.network;
     const double busy = student.compute_seconds + step.compute;
     const double update = update_seconds(in), other = fmax(step.seconds, fmax(busy, network));
-    const double first = in->student.update_waits || processor_computes(plan, cluster)
-                             ? other
-                             : student.compute_seconds; /* what comes before the update */
+    const double first = seconds_before_update(plan, in, cluster, student.compute_seconds, other);
     const bool chain_limits = update > 0 && first + update > other;
     plan->step_seconds = fmax(other, first + update);
     plan->update_limits = chain_limits && update > first;

@@ -565,6 +565,30 @@ static void updates_on_the_host(void **state)
     assert_true(fabs(plan_of(in, WD_STRATEGY_cpu).step_seconds / (by_processor + 1) - 1) < 1e-9);
 }
 
+/* An EMA in host memory takes no time beside a longer step, whatever its update waits for. */
+static void updates_of_an_ema(void **state)
+{
+    (void)state;
+    scene s;
+    do random_scene(&s);
+    while (s.input.cluster.devices < 2);
+    wd_planner_input *in = &s.input;
+    in->cluster.ranks = in->cluster.hosts = 1;
+    in->cluster.adamw_weights_per_s = 1;
+    in->cluster.ema_weights_per_s = 1e9;
+    in->student.update_weights = 0;
+    in->student.update_of_ema = in->student.update_waits = true;
+    const double seconds = plan_of(in, WD_STRATEGY_gpu).step_seconds;
+    const double by_processor = plan_of(in, WD_STRATEGY_cpu).step_seconds;
+    in->student.update_weights = 0.99e9 * seconds;
+    assert_true(plan_of(in, WD_STRATEGY_gpu).step_seconds == seconds);
+    in->student.update_weights = 2e9 * seconds;
+    const wd_strategy_plan plan = plan_of(in, WD_STRATEGY_gpu);
+    assert_true(fabs(plan.step_seconds / (2 * seconds) - 1) < 1e-9 && plan.update_limits);
+    in->student.update_weights = 1e9;
+    assert_true(fabs(plan_of(in, WD_STRATEGY_cpu).step_seconds / (by_processor + 1) - 1) < 1e-9);
+}
+
 /* Two ranks of a host exchange gradients through host memory, or from device to device. */
 static void gradients_go_from_device_to_device(void **state)
 {
@@ -672,6 +696,7 @@ int main(void)
         cmocka_unit_test(balanced_leaves_a_student_alone),
         cmocka_unit_test(a_link_for_both),
         cmocka_unit_test(updates_on_the_host),
+        cmocka_unit_test(updates_of_an_ema),
         cmocka_unit_test(gradients_take_the_link),
         cmocka_unit_test(windows_far_apart),
         cmocka_unit_test(rates_are_of_a_precision),

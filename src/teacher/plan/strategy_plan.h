@@ -60,6 +60,7 @@ typedef struct wd_planner_student {
     double update_weights; /* stepped by the processor */
     double update_bytes;   /* copied to the device and from it, among the bytes above */
     bool update_waits;     /* it begins when sweeps are over: see wd_stepper_update_waits */
+    bool update_of_ema;    /* only of the EMA, for which nothing waits but the next one */
 } wd_planner_student;
 
 /* What the ranks exchange in a step: gradients, of which each rank adds up a share, and the results

@@ -380,7 +380,7 @@ static void plans_are_exact_and_students_the_same(void **state)
         o.text_context = &o;
         for (int k = 0; k < WD_STRATEGY_auto; k++) {
             random_window(&o);
-            o.optimizer_on_host = between(0, 1);
+            o.place = (wd_state_place)between(0, WD_STATE_ON_HOST);
             const wd_placement p = place((wd_strategy)k, &o);
             check_exact(&other, &o, &p);
             if (is_comparable(&p))

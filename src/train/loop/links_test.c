@@ -224,12 +224,13 @@ static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_c
         in.cluster.device[i].link_bytes_per_s = 1e9;
         for (int k = 0; k < WD_PRECISIONS; k++) in.cluster.device[i].flops_per_s[k] = 1e9;
     }
-    if (s->ranks == 1 && !o.optimizer_on_host) return in;
+    if (s->ranks == 1 && o.place == WD_STATE_ON_DEVICE) return in;
     HARNESS_OK(wd_memory_plan_stepper(&beside, &o, &(wd_samples_options){0}, d, NULL, err));
-    if (o.optimizer_on_host) {
+    if (o.place != WD_STATE_ON_DEVICE) {
         const double weights = (double)beside.student_weights;
-        const wd_optimizer_traffic update = wd_optimizer_host_traffic(
-            o.student_dtype, weights, (double)beside.student_islands, weights);
+        const wd_optimizer_traffic update =
+            wd_optimizer_host_traffic(o.student_dtype, weights, (double)beside.student_islands,
+                                      weights, o.place == WD_STATE_EMA_ON_HOST);
         in.student.step_bytes += update.in;
         in.student.back_bytes += update.out;
     }
@@ -366,7 +367,7 @@ static void links_of_one_rank(void **state)
             s.stepper.reuse = ways[w].reuse;
             s.stepper.teacher_dtype = ways[w].kept;
             s.stepper.guidance_scale[0] = ways[w].guidance;
-            s.stepper.optimizer_on_host = k % 2;
+            s.stepper.place = (wd_state_place)(k % 3);
             s.stepper.student_dtype = k % 4 == 1 ? WD_BF16 : WD_F32;
             if (k == WD_STRATEGY_custom) continue;
             if (k >= WD_STRATEGY_auto) place_anywhere(&s, 3 + 1, (uint64_t)(MIXED * (int)w + k));
@@ -396,7 +397,7 @@ static void links_of_ranks(void **state)
             if (k == WD_STRATEGY_custom) continue;
             if (k == WD_STRATEGY_offload || k == WD_STRATEGY_disk) s.stepper.teacher = &one;
             s.stepper.micro_batch = 2;
-            s.stepper.optimizer_on_host = k % 2;
+            s.stepper.place = (wd_state_place)(k % 3);
             if (k >= WD_STRATEGY_auto) place_anywhere(&s, 2 + 1, (uint64_t)(1000 * ranks + k));
             check(&s);
         }

@@ -63,8 +63,10 @@ static void check_bytes(const wd_params *p)
     const int64_t slow = p->buffer[WD_PARAMS_SLOW] ? 4 * n : 0;
     const int64_t aside = moments + slow + (bf16 ? 8 : 4) * n; /* EMA, and weights beside a copy */
     const int64_t whole = bf16 ? 6 * p->count + 4 * p->islands_count : 8 * p->count;
-    const bool on_host = wd_params_is_on_host(p, WD_PARAMS_M);
-    HARNESS_CHECK((int64_t)wd_params_bytes(p) == whole + (on_host ? 0 : aside));
+    const bool ema_on_host = wd_params_is_on_host(p, WD_PARAMS_EMA);
+    const int64_t there =
+        wd_params_is_on_host(p, WD_PARAMS_M) ? 0 : aside - (ema_on_host ? 4 * n : 0);
+    HARNESS_CHECK((int64_t)wd_params_bytes(p) == whole + there);
 }
 
 static void take_results(outcome *out, wd_stepper *m, int leave)
@@ -275,6 +277,10 @@ static void shares_change_nothing(void **state)
 {
     (void)state;
     const char *const devices[] = {CPU, SLOW_SIM};
+    static const wd_state_place places[8] = {[2] = WD_STATE_ON_HOST,
+                                             [3] = WD_STATE_EMA_ON_HOST,
+                                             [6] = WD_STATE_EMA_ON_HOST,
+                                             [7] = WD_STATE_ON_HOST};
     for (int n = 0; n < 8; n++) {
         const int i = n % 4;
         wd_stepper_options options = small_stepper(&teacher);
@@ -288,9 +294,9 @@ static void shares_change_nothing(void **state)
             options.shard_optimizer = false;
             outcome whole = run(&options, ranks, CPU);
             options.shard_optimizer = true;
-            options.optimizer_on_host = i / 2; /* on simulated devices */
+            options.place = places[n]; /* in host memory: of simulated devices */
             outcome shared = run(&options, ranks, devices[i / 2]);
-            options.optimizer_on_host = false;
+            options.place = WD_STATE_ON_DEVICE;
             assert_same(&whole, &shared);
             wd_free(whole.kept);
             wd_free(shared.kept);
@@ -313,7 +319,7 @@ static void snapshots_of_shares_are_whole(void **state)
         outcome whole = run(&options, 2, CPU);
         options.shard_optimizer = true;
         outcome shared = run(&options, 2, i ? SLOW_SIM : CPU);
-        options.optimizer_on_host = true;
+        options.place = i ? WD_STATE_ON_HOST : WD_STATE_EMA_ON_HOST;
         outcome on_host = run(&options, 2, SLOW_SIM);
         assert_same(&whole, &shared);
         assert_same(&whole, &on_host);

@@ -156,16 +156,16 @@ static void the_host_updates_beside_sweeps(void **state)
     wd_err err;
     wd_comm *alone;
     wd_test_ok(wd_comm_open_single(&alone, &err), &err);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 12; i++) {
         wd_device *device = simulated(0);
         wd_stepper_options o = small_stepper(&teacher);
         o.reuse = 1;
-        o.optimizer_on_host = i & 1;
-        o.comm = i & 2 ? alone : NULL;
-        o.deterministic_reduce = i & 4;
+        o.place = (wd_state_place)(i / 4);
+        o.comm = i & 1 ? alone : NULL;
+        o.deterministic_reduce = i & 2;
         run_steps(&o, device);
         wd_device_close(device);
-        const bool beside = o.optimizer_on_host && !(o.comm && o.deterministic_reduce);
+        const bool beside = o.place == WD_STATE_ON_HOST && !(o.comm && o.deterministic_reduce);
         assert_int_equal(wd_stepper_update_waits(&o), o.comm && o.deterministic_reduce);
         assert_int_equal(seen.swept_beside > 0, beside);
     }
@@ -176,17 +176,17 @@ static void the_host_updates_beside_sweeps(void **state)
 static void a_device_that_fails_ends_the_run(void **state)
 {
     (void)state;
-    static const int64_t failing[] = {1, 3000, 1, 3000, 3001, 3002};
-    for (int i = 0; i < 6; i++) {
+    static const int64_t failing[] = {1, 3000, 3001, 3002};
+    for (int i = 0; i < 12; i++) {
         wd_err err = {0};
         wd_trainer_result result;
         char run[32], expected[64];
         wd_trainer_options options = small_run();
-        options.stepper.optimizer_on_host = i >= 2;
+        options.stepper.place = (wd_state_place)(i / 4);
         snprintf(run, sizeof run, "failed-%d", i);
         snprintf(expected, sizeof expected, "sim:0 (1 GiB) failed at launch %lld",
-                 (long long)failing[i]);
-        wd_test_refused(run_on(simulated(failing[i]), &result, run, &options, &err), &err,
+                 (long long)failing[i % 4]);
+        wd_test_refused(run_on(simulated(failing[i % 4]), &result, run, &options, &err), &err,
                         WD_DEVICE_FAULT, expected);
         assert_false(has_checkpoint(run, STEPS));
     }

@@ -88,7 +88,7 @@ double wd_stepper_back_bytes(const wd_stepper_options *o)
 
 double wd_stepper_steps_ahead(const wd_stepper_options *o, int64_t weights)
 {
-    if (wd_stepper_ranks(o) == 1 && o->optimizer_on_host) return 1;
+    if (wd_stepper_ranks(o) == 1 && o->place == WD_STATE_ON_HOST) return 1;
     if (wd_stepper_ranks(o) == 1)
         return 1 + fmin(1, WD_BATCHES_UNDER_WAY / (double)o->accumulation);
     if (o->accumulation > 1 && !o->deterministic_reduce) return 1;
@@ -134,7 +134,7 @@ wd_status wd__stepper_add_network(wd_stepper *m, const wd_params_names *names,
         .ema = o->ema,
         .by_round = o->deterministic_reduce,
         .shared = o->shard_optimizer,
-        .state_on_host = o->optimizer_on_host,
+        .place = o->place,
         .comm = o->comm,
     };
     WD_REQUIRE(m->networks < WD_NETWORKS_MAX, "a recipe has more than %d networks",
@@ -269,11 +269,11 @@ static void update_networks(wd_stepper *m, const wd_step *step)
 }
 
 /* Whether the networks are updated before the source is asked for the last targets of the next
- * step, which may return only when most of them are made: what is in host memory is updated
+ * step, which may return only when most of them are made: weights in host memory are updated
  * meanwhile. */
 static bool updates_early(const wd_stepper_options *o)
 {
-    return o->optimizer_on_host && !wd_stepper_update_waits(o);
+    return o->place == WD_STATE_ON_HOST && !wd_stepper_update_waits(o);
 }
 
 /* Makes the gradients of all micro-batches of a step, of all ranks.

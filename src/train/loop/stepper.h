@@ -44,7 +44,7 @@ struct wd_stepper_options {
     bool deterministic_reduce; /* gradients are added in the order of the micro-batches: the same
                                 * bits for any number of ranks at equal step samples */
     bool shard_optimizer;      /* each rank has moments, EMA and master weights of its share */
-    bool optimizer_on_host;    /* moments, EMA and, in BF16, master weights are in host memory */
+    wd_state_place place;
     bool checkpointing, ema;
     wd_optimizer_options optimizer;
     wd_sweep_text_fn *text;

@@ -485,9 +485,9 @@ static void how_far_ahead(void **state)
     assert_true(wd_stepper_steps_ahead(&o, 1 << 20) == 2);
     o.accumulation = 16;
     assert_true(wd_stepper_steps_ahead(&o, 1 << 20) == 1.25);
-    o.optimizer_on_host = true; /* the launch waits for the update */
+    o.place = WD_STATE_ON_HOST; /* the launch waits for the update */
     assert_true(wd_stepper_steps_ahead(&o, 1 << 20) == 1);
-    o.optimizer_on_host = false;
+    o.place = WD_STATE_ON_DEVICE;
     o.accumulation = 4;
     assert_true(wd_stepper_steps_ahead(&o, 1 << 20) == 2);
     o.comm = &comm;

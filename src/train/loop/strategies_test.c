@@ -250,7 +250,7 @@ static void check_strategies(wd_dtype storage)
             wd_placement p =
                 i == WD_STRATEGY_custom ? mixed(&size) : placed((wd_strategy)i, &size, list);
             p.buffers = 2 + k;
-            options.optimizer_on_host = (k + i) % 2;
+            options.place = (wd_state_place)((k + i) % 3);
             run(&got, &options, list, &p);
             assert_same(&got, &want);
         }

@@ -45,7 +45,7 @@ wd_status wd_network_open(wd_network **out, const wd_network_options *o, wd_queu
     wd_network *n;
     wd_device *device = wd_queue_device(queue);
     const bool shared = o->shared && o->comm;
-    const bool on_host = o->state_on_host && !wd_device_traits(device)->reads_host;
+    const bool has_host = !wd_device_traits(device)->reads_host; /* apart from the device */
     const wd_params_options params = {
         .names = o->names,
         .config = o->config,
@@ -53,7 +53,8 @@ wd_status wd_network_open(wd_network **out, const wd_network_options *o, wd_queu
         .kinds = WD_PARAMS_TRAINED | (o->ema ? WD_PARAMS_WITH_EMA : 0) |
                  (o->optimizer.alpha > 0 ? WD_PARAMS_WITH_SLOW : 0) |
                  (o->optimizer.moments_in_8_bits ? WD_PARAMS_MOMENTS_IN_8_BITS : 0) |
-                 (on_host ? WD_PARAMS_STATE_ON_HOST : 0),
+                 (has_host && o->place == WD_STATE_ON_HOST ? WD_PARAMS_STATE_ON_HOST : 0) |
+                 (has_host && o->place == WD_STATE_EMA_ON_HOST ? WD_PARAMS_EMA_ON_HOST : 0),
         .rank = shared ? o->comm->rank : 0,
         .ranks = shared ? o->comm->ranks : 1,
     };

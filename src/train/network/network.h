@@ -20,6 +20,14 @@
 #include "train/network/optimizer.h"
 #include "train/network/pass.h"
 
+/* Where the optimizer's state is. No difference where the device is the processor. */
+typedef enum wd_state_place {
+    WD_STATE_ON_DEVICE,   /* all of it */
+    WD_STATE_EMA_ON_HOST, /* the EMA is in host memory, and the processor updates it there; without
+                           * an EMA no difference */
+    WD_STATE_ON_HOST /* moments, EMA and, in BF16, master weights are there, and stepped there */
+} wd_state_place;
+
 typedef struct wd_network_options {
     const wd_params_names *names; /* borrowed for good */
     const wd_dit_config *config;  /* borrowed during the call */
@@ -28,11 +36,10 @@ typedef struct wd_network_options {
     wd_pass_mode mode;
     wd_optimizer_options optimizer;
     bool ema;
-    bool by_round;      /* gradients are reduced by rounds: the same bits for any number of ranks */
-    bool shared;        /* each rank has moments, EMA and master weights of its share (ZeRO-1) */
-    bool state_on_host; /* moments, EMA and, in BF16, master weights are in host memory, and stepped
-                         * there; no difference where the device is the processor */
-    wd_comm *comm;      /* borrowed; NULL: there is one rank */
+    bool by_round; /* gradients are reduced by rounds: the same bits for any number of ranks */
+    bool shared;   /* each rank has moments, EMA and master weights of its share (ZeRO-1) */
+    wd_state_place place;
+    wd_comm *comm; /* borrowed; NULL: there is one rank */
 } wd_network_options;
 
 typedef struct wd_network wd_network;

@@ -86,12 +86,13 @@ typedef struct element_run {
 
 typedef void run_fn(void *context, const element_run *run);
 
-/* A step of `run`. */
-static wd_adamw_args adamw_of(const wd_optimizer *optimizer, const element_run *run)
+/* A step of `run`; on the device it leaves out an EMA in host memory. */
+static wd_adamw_args adamw_of(const wd_optimizer *optimizer, const element_run *run, bool on_device)
 {
     const wd_params *params = optimizer->params;
     const wd_optimizer_options *o = &optimizer->options;
-    float *ema = params->buffer[WD_PARAMS_EMA];
+    const bool apart = on_device && wd_params_is_on_host(params, WD_PARAMS_EMA);
+    float *ema = apart ? NULL : params->buffer[WD_PARAMS_EMA];
     float *slow = o->alpha > 0 ? params->buffer[WD_PARAMS_SLOW] : NULL;
     const int64_t weight = wd__params_is_packed(params, WD_PARAMS_P) ? run->packed : run->first;
     wd_adamw_args args = {
@@ -177,7 +178,7 @@ typedef struct launcher {
 static void launch_run(void *context, const element_run *run)
 {
     const launcher *l = context;
-    const wd_adamw_args args = adamw_of(l->optimizer, run);
+    const wd_adamw_args args = adamw_of(l->optimizer, run, true);
     wd_op_adamw(l->queue, &args);
 }
 
@@ -200,7 +201,8 @@ static void add_chunks(void *context, const element_run *whole)
                                   .packed = whole->packed + at,
                                   .decay = whole->decay};
         if (to->chunk)
-            to->chunk[to->count] = (wd_host_chunk){adamw_of(to->optimizer, &part), part.first};
+            to->chunk[to->count] =
+                (wd_host_chunk){adamw_of(to->optimizer, &part, false), part.first};
         to->count++;
     }
 }
@@ -214,6 +216,11 @@ static wd_status reserve_for_sums(wd_queue *queue, wd_err *err)
     return wd_rehearsal_close(rehearsal, queue, err);
 }
 
+static bool ema_is_on_host(const wd_params *params)
+{
+    return params->buffer[WD_PARAMS_EMA] && wd_params_is_on_host(params, WD_PARAMS_EMA);
+}
+
 static wd_status open_host(wd_optimizer *o, wd_err *err)
 {
     static const size_t scalars = sizeof(int64_t);
@@ -224,7 +231,7 @@ static wd_status open_host(wd_optimizer *o, wd_err *err)
                                      .alpha = scalars + ALPHA * sizeof(float),
                                      .beta3 = scalars + BETA3 * sizeof(float)};
     chunk_list list = {.optimizer = o};
-    if (!wd_params_is_on_host(o->params, WD_PARAMS_M)) return WD_OK;
+    if (!wd_params_is_on_host(o->params, WD_PARAMS_M) && !ema_is_on_host(o->params)) return WD_OK;
     each_run(o, add_chunks, &list);
     WD_TRY(wd_alloc((void **)&list.chunk, (size_t)list.count + 1, sizeof *list.chunk,
                     "an optimizer in host memory", err));
@@ -239,9 +246,10 @@ static wd_status open_host(wd_optimizer *o, wd_err *err)
 }
 
 wd_optimizer_traffic wd_optimizer_host_traffic(wd_dtype dtype, double weights, double islands,
-                                               double share)
+                                               double share, bool ema_alone)
 {
     const double scalars = STATE_BYTES;
+    if (ema_alone) return (wd_optimizer_traffic){.out = 4 * share + scalars};
     if (dtype == WD_F32) /* weights come and go */
         return (wd_optimizer_traffic){.in = 4 * share, .out = 8 * share + scalars};
     const bool sends_islands = share == weights; /* else they go from rank to rank */
@@ -323,12 +331,11 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_q
                                              .sum = optimizer->scalars + SUM_SQUARES,
                                              .norm_max = (float)optimizer->options.grad_norm_max});
     send_rates(optimizer, lr, progress, queue);
-    if (optimizer->host)
-        wd__optimizer_host_step(optimizer->host, queue);
-    else
+    if (!wd_params_is_on_host(params, WD_PARAMS_M))
         each_run(optimizer, launch_run, &(launcher){optimizer, queue});
+    if (optimizer->host) wd__optimizer_host_step(optimizer->host, queue);
     if (!params->shard) return;
-    wd__params_await(params, queue); /* the other ranks wait for these weights */
+    wd__params_await_weights(params, queue); /* the other ranks wait for these */
     wd__shard_publish(params->shard, queue);
 }
 

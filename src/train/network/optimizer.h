@@ -38,8 +38,8 @@ wd_optimizer_options wd_optimizer_defaults(void);
 
 typedef struct wd_optimizer wd_optimizer;
 
-/* Works on `params` (borrowed), which have moments. Where these are in host memory, steps are made
- * there: train/network/optimizer_host.h. */
+/* Works on `params` (borrowed), which have moments. Where these or the EMA are in host memory, they
+ * are stepped there: train/network/optimizer_host.h. */
 wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *options,
                             wd_params *params, wd_err *err);
 void wd_optimizer_close(wd_optimizer *optimizer); /* NULL is allowed */
@@ -59,7 +59,8 @@ enum { WD_OPTIMIZER_RATES = 3 }; /* float values that a step copies to the devic
  */
 void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue);
 
-/* Bytes that a step copies to the device and back where moments are in host memory. */
+/* Bytes that a step copies to the device and back where moments, or the EMA alone, are in host
+ * memory. */
 typedef struct wd_optimizer_traffic {
     double in, out;
 } wd_optimizer_traffic;
@@ -67,7 +68,7 @@ typedef struct wd_optimizer_traffic {
 /* Of a network of `weights` elements, `islands` of them islands, of which `share` are this rank's.
  */
 wd_optimizer_traffic wd_optimizer_host_traffic(wd_dtype dtype, double weights, double islands,
-                                               double share);
+                                               double share, bool ema_alone);
 
 /* AdEMAMix's weight and decay of the slow moments at `progress`. The weight grows linearly from 0.
  * The number of steps over which the moments average grows linearly too, from beta1's to beta3's

@@ -13,16 +13,18 @@
 
 enum { PLACES = 3 };
 
-/* What one chunk's gradients come down to, and its new weights go up from. */
+/* What one chunk's gradients come down to, and its new weights go up from. Of the EMA alone: what
+ * weights come down to. */
 typedef struct place {
     float *grad;         /* as many as the largest chunk has */
-    void *weights;       /* as many, of the compute dtype */
+    void *weights;       /* as many, of the compute dtype; of the EMA alone: `grad` */
     wd_event *came_down; /* both, of `down` */
     wd_event *went_up;   /* the place is free: of `up`, or of who converts moments */
 } place;
 
 struct wd_optimizer_host {
     wd_params *params; /* borrowed */
+    bool ema_alone;
     wd_host_scalars scalars;
     wd_host_chunk *chunk; /* [chunks]; owned */
     int64_t chunks;
@@ -48,9 +50,9 @@ struct wd_optimizer_host {
 
 /* ---- a step, on the thread ---- */
 
-static size_t weight_bytes(const wd_params *params)
+static size_t weight_bytes(const wd_optimizer_host *h)
 {
-    return params->dtype == WD_F32 ? sizeof(float) : sizeof(uint16_t);
+    return h->params->dtype == WD_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 /* Weights that passes take from chunk c on, on the device. */
@@ -67,9 +69,25 @@ static void bring_down(wd_optimizer_host *h, int64_t i)
     place *at = &h->place[i % PLACES];
     const size_t bytes = (size_t)c->args.count * sizeof(float);
     wd_event_wait_on(h->down, at->went_up);
-    wd_queue_copy(h->down, at->grad, h->params->buffer[WD_PARAMS_G] + c->first, bytes);
-    if (!h->params->copy) wd_queue_copy(h->down, at->weights, weights_of(h, c), bytes);
+    if (h->ema_alone) {
+        wd_queue_copy(h->down, at->weights, c->args.p, bytes);
+    } else {
+        wd_queue_copy(h->down, at->grad, h->params->buffer[WD_PARAMS_G] + c->first, bytes);
+        if (!h->params->copy) wd_queue_copy(h->down, at->weights, weights_of(h, c), bytes);
+    }
     wd_event_record(at->came_down, h->down);
+}
+
+/* The processor has stepped the chunk when it returns. */
+static void step_ema(wd_optimizer_host *h, const wd_host_chunk *c, const place *at)
+{
+    const wd_adamw_args *a = &c->args;
+    wd_op_ema(h->queue, &(wd_ema_args){.ema = a->ema,
+                                       .p = at->weights,
+                                       .factor = a->factor,
+                                       .step = a->step,
+                                       .count = a->count,
+                                       .ema_decay = a->ema_decay});
 }
 
 static void step_chunk(wd_optimizer_host *h, int64_t i)
@@ -77,9 +95,12 @@ static void step_chunk(wd_optimizer_host *h, int64_t i)
     const wd_host_chunk *c = &h->chunk[i];
     place *at = &h->place[i % PLACES];
     wd_event_wait(at->came_down);
+    if (h->ema_alone) {
+        step_ema(h, c, at);
+        return;
+    }
     wd_op_adamw(h->queue, &c->args);
-    wd_queue_copy(h->up, weights_of(h, c), at->weights,
-                  (size_t)c->args.count * weight_bytes(h->params));
+    wd_queue_copy(h->up, weights_of(h, c), at->weights, (size_t)c->args.count * weight_bytes(h));
     wd_event_record(at->went_up, h->up);
 }
 
@@ -90,7 +111,7 @@ static void step_chunks(wd_optimizer_host *h)
         step_chunk(h, i);
         if (i + PLACES < h->chunks) bring_down(h, i + PLACES);
     }
-    if (!h->params->pieces.ranks) /* those of a shared network are sent by its ranks */
+    if (!h->ema_alone && !h->params->pieces.ranks) /* ranks send those of a shared network */
         wd__params_copy_islands(h->params, h->params->buffer[WD_PARAMS_P], h->up);
 }
 
@@ -194,12 +215,13 @@ static wd_status open_places(wd_optimizer_host *h, wd_err *err)
         if ((size_t)h->chunk[i].args.count > most) most = (size_t)h->chunk[i].args.count;
     most = wd_round_up(most, WD_PARAMS_ALIGN);
     h->most = (int64_t)most;
-    const size_t grad = most * sizeof(float), each = grad + most * weight_bytes(h->params);
+    const size_t grad = most * sizeof(float), weights_at = h->ema_alone ? 0 : grad;
+    const size_t each = h->ema_alone ? grad : grad + most * weight_bytes(h);
     WD_TRY(wd_host_alloc((void **)&h->host_scalars, device, h->scalars.bytes, what, err));
     WD_TRY(wd_host_alloc((void **)&h->staging, device, PLACES * each, what, err));
     for (int i = 0; i < PLACES; i++) {
         h->place[i].grad = (float *)(h->staging + (size_t)i * each);
-        h->place[i].weights = h->staging + (size_t)i * each + grad;
+        h->place[i].weights = h->staging + (size_t)i * each + weights_at;
         WD_TRY(wd_event_open(&h->place[i].came_down, device, err));
         WD_TRY(wd_event_open(&h->place[i].went_up, device, err));
     }
@@ -214,10 +236,8 @@ static void set_addresses(wd_optimizer_host *h)
         const place *at = &h->place[i % PLACES];
         wd_adamw_args *a = &h->chunk[i].args;
         a->grad = at->grad;
-        if (h->params->copy)
-            a->copy = at->weights;
-        else
-            a->p = at->weights;
+        if (!h->ema_alone && h->params->copy) a->copy = at->weights;
+        if (!h->ema_alone && !h->params->copy) a->p = at->weights;
         a->step = (const int64_t *)(h->host_scalars + s->step);
         a->factor = (const float *)(h->host_scalars + s->factor);
         a->lr = (const float *)(h->host_scalars + s->lr);
@@ -253,8 +273,11 @@ wd_status wd__optimizer_host_open(wd_optimizer_host **out, wd_params *params,
         wd_free(chunks);
         return status;
     }
-    *h = (wd_optimizer_host){
-        .params = params, .scalars = *scalars, .chunk = chunks, .chunks = count};
+    *h = (wd_optimizer_host){.params = params,
+                             .ema_alone = !wd_params_is_on_host(params, WD_PARAMS_M),
+                             .scalars = *scalars,
+                             .chunk = chunks,
+                             .chunks = count};
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->changed, NULL);
     WD_TRY_OUT(open_places(h, err));

@@ -1,10 +1,14 @@
 /* Steps of an optimizer whose moments, EMA and, in BF16, master weights are in host memory
- * (WD_PARAMS_STATE_ON_HOST), as ZeRO-Offload does it (arXiv 2101.06840).
+ * (WD_PARAMS_STATE_ON_HOST), as ZeRO-Offload does it (arXiv 2101.06840); or those of the EMA alone
+ * (WD_PARAMS_EMA_ON_HOST).
  *
  * Data flow of a step, on a thread of its own, chunk by chunk: gradients (in F32 also weights) come
  * down from the device -> AdamW on the processor, all threads -> new weights as passes take them go
  * up again. Copies of the next chunks go on meanwhile. So the teacher's sweep and the launching
  * thread go on, too; whoever uses the network next waits for the step (wd__params_await).
+ *
+ * Of the EMA alone: the weights that the device has stepped come down -> EMA on the processor. The
+ * next passes do not wait for that; the next step does.
  *
  * The processor's AdamW gives the bits of a GPU's. */
 #ifndef WD_TRAIN_NETWORK_OPTIMIZER_HOST_H
@@ -18,7 +22,8 @@ enum { WD_HOST_CHUNK = 1 << 22 }; /* most elements of a chunk */
 /* A range of a network's elements that one launch steps. */
 typedef struct wd_host_chunk {
     wd_adamw_args args; /* of the chunk, on the host; `grad`, `copy` and what a step reads from the
-                         * device are set by wd__optimizer_host_open, in F32 `p`, too */
+                         * device are set by wd__optimizer_host_open, in F32 `p`, too. Of the EMA
+                         * alone: `p` is on the device */
     int64_t first;      /* of the chunk's elements, in what is whole on the device */
 } wd_host_chunk;
 

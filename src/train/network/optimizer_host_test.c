@@ -112,9 +112,10 @@ static void check_that_taking_changes_nothing(const bench *b, wd_params *params)
     }
 }
 
-/* `more`: WD_PARAMS_MOMENTS_IN_8_BITS or 0. */
-static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, double alpha,
-                    unsigned more)
+/* `place`: WD_PARAMS_STATE_ON_HOST or WD_PARAMS_EMA_ON_HOST; `more`: WD_PARAMS_MOMENTS_IN_8_BITS or
+ * 0. */
+static void compare_at(const wd_dit_config *config, wd_dtype dtype, double decay, double alpha,
+                       unsigned place, unsigned more)
 {
     enum { STEPS = 5 };
     bench b = bench_on(open_sim, 1);
@@ -126,7 +127,7 @@ static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, d
     options.moments_in_8_bits = more;
     const unsigned kinds =
         WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA | (alpha > 0 ? WD_PARAMS_WITH_SLOW : 0u) | more;
-    open_trained(&host, &b, config, dtype, kinds | WD_PARAMS_STATE_ON_HOST, &options);
+    open_trained(&host, &b, config, dtype, kinds | place, &options);
     open_trained(&device, &b, config, dtype, kinds, &options);
     compare_weights(&b, &host.params, &device.params);
     take_steps(&b, &host, STEPS);
@@ -139,7 +140,8 @@ static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, d
         compare_weights(&b, &host.params, &device.params);
     }
     compare_buffers(&b, &host.params, &device.params);
-    if (more) check_that_taking_changes_nothing(&b, &host.params);
+    if (more && place == WD_PARAMS_STATE_ON_HOST)
+        check_that_taking_changes_nothing(&b, &host.params);
     take_steps(&b, &host, 1);
     take_steps(&b, &device, 1);
     wd_params_show(&host.params, WD_PARAMS_P, b.queue);
@@ -148,6 +150,13 @@ static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, d
     close_trained(&b, &host);
     close_trained(&b, &device);
     bench_close(&b);
+}
+
+static void compare(const wd_dit_config *config, wd_dtype dtype, double decay, double alpha,
+                    unsigned more)
+{
+    compare_at(config, dtype, decay, alpha, WD_PARAMS_STATE_ON_HOST, more);
+    compare_at(config, dtype, decay, alpha, WD_PARAMS_EMA_ON_HOST, more);
 }
 
 /* Runs of the same decay are chunks of their own: there are many more than staging places. */
@@ -192,6 +201,27 @@ static void test_memory(void **state)
         assert_true((size_t)(wd_memory_held() - before) >= (bf16 ? 16 : 12) * n);
         close_trained(&b, &t);
         assert_int_equal(wd_memory_held(), before);
+    }
+    bench_close(&b);
+}
+
+/* Only the EMA is on the host. */
+static void test_memory_of_ema(void **state)
+{
+    (void)state;
+    bench b = bench_on(open_sim, 1);
+    const wd_dit_config config = small_config();
+    const wd_optimizer_options options = wd_optimizer_defaults();
+    const unsigned kinds = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA | WD_PARAMS_EMA_ON_HOST;
+    trained t;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        open_trained(&t, &b, &config, bf16 ? WD_BF16 : WD_F32, kinds, &options);
+        const size_t n = (size_t)t.params.count;
+        assert_int_equal(wd_params_bytes(&t.params), bf16 ? 18 * n : 16 * n);
+        for (int i = 0; i < WD_PARAMS_BUFFERS; i++)
+            assert_int_equal(wd_params_is_on_host(&t.params, (wd_params_buffer)i),
+                             i == WD_PARAMS_EMA);
+        close_trained(&b, &t);
     }
     bench_close(&b);
 }
@@ -271,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_long_runs),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory_of_ema),
         cmocka_unit_test(test_finite),
         cmocka_unit_test(test_moments_in_8_bits),
         cmocka_unit_test(test_open_without_memory),

@@ -52,6 +52,7 @@ bool wd__params_is_packed(const wd_params *params, wd_params_buffer buffer)
 
 bool wd_params_is_on_host(const wd_params *params, wd_params_buffer buffer)
 {
+    if (buffer == WD_PARAMS_EMA && (params->kinds & WD_PARAMS_EMA_ON_HOST)) return true;
     return (params->kinds & WD_PARAMS_STATE_ON_HOST) && !passes_take(params, buffer);
 }
 
@@ -274,6 +275,11 @@ void wd__params_await(const wd_params *params, wd_queue *queue)
     if (params->await) params->await(params->host, queue);
 }
 
+void wd__params_await_weights(const wd_params *params, wd_queue *queue)
+{
+    if (params->kinds & WD_PARAMS_STATE_ON_HOST) wd__params_await(params, queue);
+}
+
 void wd__params_convert(const wd_params *params, const wd_params_range *range, wd_queue *queue)
 {
     float *whole = params->buffer[WD_PARAMS_G] + range->first;
@@ -297,17 +303,26 @@ void wd__params_convert(const wd_params *params, const wd_params_range *range, w
                                   .count = range->count});
 }
 
-/* While passes take an EMA in F32 that is aside, it and the weights are in each other's place. */
+/* Whether passes take values of `p` itself, but the EMA is aside. While it is shown, these of its
+ * values and those of `p` are in each other's place: all in F32, the islands in BF16. */
+static bool shows_by_exchange(const wd_params *params)
+{
+    return is_aside(params, WD_PARAMS_EMA) && !is_aside(params, WD_PARAMS_P);
+}
+
 static void require_weights_shown(const wd_params *params)
 {
-    WD_REQUIRE(params->copy || params->shown == WD_PARAMS_P || !is_aside(params, WD_PARAMS_EMA),
+    WD_REQUIRE(params->shown == WD_PARAMS_P || !shows_by_exchange(params),
                "buffers are collected or taken while the EMA is shown in place of the weights");
 }
 
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
     require_weights_shown(params);
-    wd__params_await(params, queue);
+    if (buffer == WD_PARAMS_EMA)
+        wd__params_await(params, queue);
+    else
+        wd__params_await_weights(params, queue);
     if (!is_aside(params, buffer)) return;
     if (params->shard)
         params->sharing->collect(params->shard, buffer, queue);
@@ -338,13 +353,35 @@ static void cast_copy(const wd_params *to, const float *from, wd_queue *queue)
                                       .count = to->count});
 }
 
-/* Weights, which passes take themselves, and the EMA on the host change places. */
-static void swap_ema(const wd_params *params, wd_queue *queue)
+/* A range of the weights, which passes take themselves, and the EMA on the host change places. */
+static void exchange_ema(const wd_params *params, int64_t first, int64_t count, wd_queue *queue)
 {
-    float *const p = params->buffer[WD_PARAMS_P], *const ema = params->buffer[WD_PARAMS_EMA];
-    wd__params_copy_floats(queue, params->buffer[WD_PARAMS_G], p, params->count);
-    wd__params_copy_floats(queue, p, ema, params->count);
-    wd__params_copy_floats(queue, ema, params->buffer[WD_PARAMS_G], params->count);
+    float *const p = params->buffer[WD_PARAMS_P] + first;
+    float *const ema = params->buffer[WD_PARAMS_EMA] + first;
+    float *const between = params->buffer[WD_PARAMS_G] + first;
+    wd__params_copy_floats(queue, between, p, count);
+    wd__params_copy_floats(queue, p, ema, count);
+    wd__params_copy_floats(queue, ema, between, count);
+}
+
+/* The EMA, which is in host memory, is shown in place of weights on the device, or no more. */
+static void show_by_exchange(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
+{
+    const bool changes = buffer != params->shown;
+    if (!params->copy) {
+        if (changes) exchange_ema(params, 0, params->count, queue);
+        return;
+    }
+    if (buffer == WD_PARAMS_EMA && changes) {
+        wd_params_collect(params, WD_PARAMS_EMA, queue);
+        cast_copy(params, params->buffer[WD_PARAMS_G], queue);
+    }
+    for (int64_t i = 0; changes && i < params->table.count; i++) {
+        const wd_tensor view = wd_params_tensor(params, WD_PARAMS_P, i);
+        if (wd_spec_dtype(&params->table.spec[i], params->dtype) == WD_F32)
+            exchange_ema(params, params->offset[i], wd_tensor_count(&view), queue);
+    }
+    if (buffer == WD_PARAMS_P) cast_copy(params, params->buffer[WD_PARAMS_P], queue);
 }
 
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
@@ -354,10 +391,10 @@ void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
     wd__params_await(params, queue);
     if (params->shard)
         params->sharing->show(params->shard, buffer, queue);
+    else if (shows_by_exchange(params))
+        show_by_exchange(params, buffer, queue);
     else if (is_aside(params, buffer) && params->copy)
         wd_params_copy_computed(params, params, buffer, queue);
-    else if (is_aside(params, WD_PARAMS_EMA) && !params->copy && buffer != params->shown)
-        swap_ema(params, queue);
     else if (params->copy)
         cast_copy(params, params->buffer[buffer], queue);
     params->shown = buffer;
@@ -390,7 +427,7 @@ void wd__params_copy_islands(const wd_params *params, const float *whole, wd_que
 
 void wd_params_zero_grads(const wd_params *params, wd_queue *queue)
 {
-    wd__params_await(params, queue);
+    wd__params_await_weights(params, queue); /* which the host steps by these gradients */
     wd_op_fill(
         queue,
         &(wd_fill_args){.to = params->buffer[WD_PARAMS_G], .type = WD_F32, .count = params->count});

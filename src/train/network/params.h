@@ -24,8 +24,9 @@
  *
  * With WD_PARAMS_STATE_ON_HOST what is only read and written by the optimizer lies in host memory:
  * moments, EMA and, in BF16, `p` (train/network/optimizer_host.h). The device then has 6 N + 4 I
- * bytes in BF16 and 8 N in F32, the host 16 n or 12 n. What is on the host, packed, or in 8 bits is
- * *aside*: wd_params_collect brings it together, in F32, where gradients are. */
+ * bytes in BF16 and 8 N in F32, the host 16 n or 12 n. With WD_PARAMS_EMA_ON_HOST only the EMA is
+ * there, with 4 n. What is on the host, packed, or in 8 bits is *aside*: wd_params_collect brings
+ * it together, in F32, where gradients are. */
 #ifndef WD_TRAIN_NETWORK_PARAMS_H
 #define WD_TRAIN_NETWORK_PARAMS_H
 
@@ -45,7 +46,9 @@ enum {
                                    * islands, without `p`. Not trained */
     WD_PARAMS_STATE_ON_HOST = 16, /* what passes do not take is in host memory. The device is not
                                    * the processor */
-    WD_PARAMS_MOMENTS_IN_8_BITS = 32 /* those of WD_PARAMS_TRAINED, not slow ones */
+    WD_PARAMS_MOMENTS_IN_8_BITS = 32, /* those of WD_PARAMS_TRAINED, not slow ones */
+    WD_PARAMS_EMA_ON_HOST = 64        /* the EMA is in host memory, the rest is on the device, which
+                                       * is not the processor */
 };
 
 /* The flat buffers that hold a value for each weight, as checkpoints name them. */
@@ -204,6 +207,10 @@ void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *
 /* `queue` waits for the step that is under way on the host. Whoever reads or writes buffers by
  * other functions than those of this header calls it before. */
 void wd__params_await(const wd_params *params, wd_queue *queue);
+
+/* `queue` waits only if that step reads gradients and writes weights; a step of the EMA alone does
+ * not. */
+void wd__params_await_weights(const wd_params *params, wd_queue *queue);
 
 /* One tensor of a flat buffer: F32 view of table line `line`; without data where it is aside. */
 wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line);

@@ -43,7 +43,8 @@
     X(SUM_SQUARES, sum_squares, wd_isa_sum_squares_workspace)                                      \
     X(SUM_SQUARES_CHUNKS, sum_squares_chunks, NULL)                                                \
     X(MOMENTS, moments, NULL)                                                                      \
-    X(ADAMW, adamw, NULL)
+    X(ADAMW, adamw, NULL)                                                                          \
+    X(EMA, ema, NULL)
 
 /* Puts one instruction set's kernels into a table: see use.c. */
 void wd_isa_use_generic(wd_cpu_table *table);

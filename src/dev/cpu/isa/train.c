@@ -297,11 +297,16 @@ static void adamw_move_packed(const adamw_work *w, int64_t at, int64_t n)
     pack(&a->v8, WD_MOMENT_SECOND, at, v, dither, n);
 }
 
+/* Brings the EMA [n] nearer to p. */
+static void ema_move(float *restrict ema, const float *restrict p, float share, int64_t n)
+{
+    EACH(i, n) ema[i] += share * (p[i] - ema[i]);
+}
+
 static void adamw_part(int64_t begin, int64_t end, void *context)
 {
     const adamw_work *w = context;
     const wd_adamw_args *a = w->args;
-    const float ema_new = w->by.ema_new;
     for (int64_t at = begin; at < end; at += CHUNK) {
         int64_t n = least(CHUNK, end - at);
         const float *restrict p = a->p + at;
@@ -309,10 +314,7 @@ static void adamw_part(int64_t begin, int64_t end, void *context)
             adamw_move(w, at, a->m + at, a->v + at, n);
         else
             adamw_move_packed(w, at, n);
-        if (a->ema) {
-            float *restrict ema = a->ema + at;
-            EACH(i, n) ema[i] += ema_new * (p[i] - ema[i]);
-        }
+        if (a->ema) ema_move(a->ema + at, p, w->by.ema_new, n);
         if (!a->copy) continue;
         if (a->copy_type == WD_F32)
             memcpy((float *)a->copy + at, p, (size_t)n * sizeof *p);
@@ -338,4 +340,17 @@ void KERNEL(adamw)(const void *args, wd_cpu_context *context)
         wd_parallel_for(a->count, GRAIN, adamw_part, &work);
     else
         wd_parallel_for(groups_of(a->count), GRAIN / WD_MOMENT_GROUP, adamw_groups, &work);
+}
+
+static void ema_part(int64_t begin, int64_t end, void *context)
+{
+    const wd_ema_args *a = context;
+    ema_move(a->ema + begin, a->p + begin, ema_share(a->ema_decay, a->step[0]), end - begin);
+}
+
+void KERNEL(ema)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    wd_ema_args a = *(const wd_ema_args *)args;
+    if (a.factor[0] != 0) wd_parallel_for(a.count, GRAIN, ema_part, &a);
 }

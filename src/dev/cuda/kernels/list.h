@@ -39,6 +39,7 @@
     X(adamw_packed)                                                                                \
     X(moments)                                                                                     \
     X(adamw)                                                                                       \
+    X(ema)                                                                                         \
     X(attention)                                                                                   \
     X(attention_backward_queries)                                                                  \
     X(attention_backward_keys)                                                                     \

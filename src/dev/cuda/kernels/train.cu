@@ -164,6 +164,18 @@ WD_KERNEL(adamw, wd_cuda_adamw)
     flat_store(op.ema, WD_F32, f, v);
 }
 
+WD_KERNEL(ema, wd_ema_args)
+{
+    flat f = flat_of(a.count, WD_F32);
+    if (flat_is_empty(f) || a.factor[0] == 0) return;
+    const float share = ema_share(a.ema_decay, a.step[0]);
+    float p[EIGHT], ema[EIGHT];
+    flat_load(p, a.p, WD_F32, f);
+    flat_load(ema, a.ema, WD_F32, f);
+    EACH_OF_EIGHT (i) ema[i] += share * (p[i] - ema[i]);
+    flat_store(a.ema, WD_F32, f, ema);
+}
+
 /* ---- moments in 8 bits: a warp has a group, a thread one of its elements ---- */
 
 static_assert((int)WD_MOMENT_GROUP == (int)WD_WARP, "a warp has a group");
