@@ -39,6 +39,11 @@ static const char *duration_text(char out[DURATION_TEXT], double seconds)
     return out;
 }
 
+static double million_seconds(const wd_train_plan *plan, const wd_strategy_plan *candidate)
+{
+    return 1e6 / wd__train_plan_samples_per_s(plan, candidate);
+}
+
 /* The number of targets, or chords, that the samples of `steps` steps of a phase are drawn from. */
 static double targets_of(const wd_train_plan *plan, const wd_phase *phase, int64_t steps)
 {
@@ -104,15 +109,17 @@ static double first_targets_seconds(const wd_trajectory_options *trajectory,
 const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan *plan,
                                const wd_train_setup *setup, const wd_strategy_plan *candidate)
 {
-    char time[DURATION_TEXT], targets[128], why[96];
+    char time[DURATION_TEXT], million[DURATION_TEXT], targets[128], why[96];
     const wd_train_options *o = &setup->options;
     const double step_s = candidate->step_seconds;
     const run_length r = run_length_of(plan, setup, candidate);
+    duration_text(million, million_seconds(plan, candidate));
     if (!r.steps && !(o->max_minutes > 0)) {
         snprintf(out, WD_RUN_LENGTH_TEXT,
-                 "%" PRId64 " epochs of the prompts, which --data_path names; 1000 steps take %s "
-                 "at %.3g s per step",
-                 o->num_epochs, duration_text(time, 1000 * step_s), step_s);
+                 "%" PRId64
+                 " epochs of the prompts, which --data_path names, at %.3g s per step; a "
+                 "million samples take %s",
+                 o->num_epochs, step_s, million);
         return out;
     }
     snprintf(why, sizeof why, "%s", r.why);
@@ -120,9 +127,11 @@ const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan
         snprintf(why, sizeof why, "%" PRId64 " epoch%s of %" PRId64 " prompts", o->num_epochs,
                  o->num_epochs == 1 ? "" : "s", setup->data.count);
     targets_text(targets, sizeof targets, plan, &setup->phases, r.steps);
-    const int n = snprintf(
-        out, WD_RUN_LENGTH_TEXT, "%" PRId64 " step%s (%s), %s: %s at %.3g s per step", r.steps,
-        r.steps == 1 ? "" : "s", why, targets, duration_text(time, r.seconds), step_s);
+    const int n = snprintf(out, WD_RUN_LENGTH_TEXT,
+                           "%" PRId64 " step%s (%s), %s: %s at %.3g s per step; a million samples "
+                           "take %s",
+                           r.steps, r.steps == 1 ? "" : "s", why, targets,
+                           duration_text(time, r.seconds), step_s, million);
     const double first_s = first_targets_seconds(&setup->trainer.stepper.trajectory, candidate);
     if (n > 0 && n < WD_RUN_LENGTH_TEXT && first_s > LONG_S && first_s > 2 * step_s)
         snprintf(out + n, (size_t)(WD_RUN_LENGTH_TEXT - n),
@@ -150,8 +159,9 @@ double wd_step_limit_first(const wd_train_options *options, const wd_trajectory_
 
 enum { COMMAND_MAX = 1 << 15, NUMBER = 40 };
 
-/* The run of docs/a14b.md trains on 160,000 samples. */
-static const double FEW_SAMPLES = 100000;
+/* A run of fewer samples is a trial: published students saw 256,000 (FastWan, which has all of its
+ * teacher's weights) to 12.8 million (BK-SDM); docs/a14b.md has the table. */
+static const double TRIAL_SAMPLES = 1e6;
 
 void wd__plan_command_options(wd_train_options *out, const wd_plan_options *options,
                               const wd_device_list *devices)
@@ -209,27 +219,27 @@ static void say_device_memory(wd_text_builder *p, const wd_plan_table *t)
         wd_text_builder_say(p, ", %s of %s", text, name);
 }
 
-/* The time, or the time of 1000 steps if the number of steps is not known. */
+/* The time, or the time of a million samples if the number of steps is not known. */
 static void say_time(wd_text_builder *p, const wd_plan_table *t, const run_length *length)
 {
     char time[DURATION_TEXT];
     if (length->steps)
         wd_text_builder_say(p, "%s", duration_text(time, length->seconds));
     else
-        wd_text_builder_say(p, "%s for each 1000 steps",
-                            duration_text(time, 1000 * t->shown->step_seconds));
+        wd_text_builder_say(p, "%s for each million samples",
+                            duration_text(time, million_seconds(t->plan, t->shown)));
 }
 
-static void say_few(wd_text_builder *p, const wd_plan_table *t, const run_length *length)
+static void say_trial(wd_text_builder *p, const wd_plan_table *t, const run_length *length)
 {
     char samples[NUMBER];
-    if (!length->steps || length->samples >= FEW_SAMPLES) return;
+    if (!length->steps || length->samples >= TRIAL_SAMPLES) return;
     wd_text_builder_say(p,
                         "%" PRId64
-                        " steps of %.0f are %s samples, which are few to learn from: the run of "
-                        "docs/a14b.md has\n160,000. More --num_steps, --batch_size or "
-                        "--gradient_accumulation_steps make more.\n",
-                        length->steps, t->plan->step_samples, count_text(samples, length->samples));
+                        " steps of %.0f are %s samples, a trial: students that were published saw "
+                        "0.26 to 12.8 million\n(docs/a14b.md). A million are --num_steps %.0f.\n",
+                        length->steps, t->plan->step_samples, count_text(samples, length->samples),
+                        ceil(TRIAL_SAMPLES / t->plan->step_samples));
 }
 
 static void say_command(wd_text_builder *p, const wd_plan_table *t)
@@ -268,7 +278,7 @@ void wd__plan_verdict_say(wd_text_builder *p, const wd_plan_table *t)
     say_device_memory(p, t);
     if (length.steps) wd_text_builder_say(p, ", %s samples", count_text(samples, length.samples));
     wd_text_builder_say(p, "\n%s\n", wd_run_length_text(text, t->plan, t->setup, t->shown));
-    say_few(p, t, &length);
+    say_trial(p, t, &length);
     say_command(p, t);
 }
 
@@ -278,10 +288,11 @@ json_t *wd__plan_verdict_json(const wd_plan_table *t)
     const run_length length = run_length_of(t->plan, t->setup, t->shown);
     const bool fits = t->fits && !t->lacks_disk, known = fits && length.steps;
     wd_train_command(command, sizeof command, &t->setup->given);
-    return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "strategy",
+    return json_pack("{s:s, s:b, s:o, s:o, s:o, s:f, s:o}", "strategy",
                      wd_strategy_name(t->shown->strategy), "fits", fits, "steps",
                      known ? json_integer(length.steps) : json_null(), "samples",
                      known ? json_real(length.samples) : json_null(), "seconds",
-                     known ? json_real(length.seconds) : json_null(), "command",
+                     known ? json_real(length.seconds) : json_null(), "seconds_per_million_samples",
+                     million_seconds(t->plan, t->shown), "command",
                      fits ? wd_json_string(command) : json_null());
 }

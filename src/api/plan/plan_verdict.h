@@ -11,11 +11,11 @@
 
 /* ---- the length of a run ---- */
 
-enum { WD_RUN_LENGTH_TEXT = 384 };
+enum { WD_RUN_LENGTH_TEXT = 448 };
 
 /* The predicted time of a run, with the figures from which it follows: "1600 steps (10 epochs of
- * 320 prompts), 1600 targets, each seen twice: 1.27 hours at 2.86 s per step"; if no prompts are
- * known yet, the time of 1000 steps. Returns `out`. */
+ * 320 prompts), 1600 targets, each seen twice: 1.27 hours at 2.86 s per step; a million samples take
+ * 24.8 hours". Returns `out`. */
 const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan *plan,
                                const wd_train_setup *setup, const wd_strategy_plan *candidate);
 
@@ -42,8 +42,8 @@ void wd__plan_command_options(wd_train_options *out, const wd_plan_options *opti
 /* Prints the verdict of the strategy that the table shows. */
 void wd__plan_verdict_say(wd_text_builder *builder, const wd_plan_table *table);
 
-/* The same as JSON: strategy, fits, steps and samples (null: not known), seconds, command (null: it
- * does not fit). */
+/* The same as JSON: strategy, fits, steps, samples and seconds (null: not known), seconds of a
+ * million samples, command (null: it does not fit). */
 json_t *wd__plan_verdict_json(const wd_plan_table *table);
 
 #endif
