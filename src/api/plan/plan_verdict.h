@@ -14,8 +14,8 @@
 enum { WD_RUN_LENGTH_TEXT = 448 };
 
 /* The predicted time of a run, with the figures from which it follows: "1600 steps (10 epochs of
- * 320 prompts), 1600 targets, each seen twice: 1.27 hours at 2.86 s per step; a million samples take
- * 24.8 hours". Returns `out`. */
+ * 320 prompts), 1600 targets, each seen twice: 1.27 hours at 2.86 s per step; a million samples
+ * take 24.8 hours". Returns `out`. */
 const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan *plan,
                                const wd_train_setup *setup, const wd_strategy_plan *candidate);
 
