@@ -21,6 +21,15 @@ static double number(const char *key)
     return value;
 }
 
+/* Reads the shares of details, which are three numbers. */
+static void read_shares(double share[3], const char *key)
+{
+    json_t *json = json_loads(program.out, 0, NULL);
+    assert_non_null(json);
+    assert_int_equal(json_unpack(json, "{s:[f,f,f!]}", key, &share[0], &share[1], &share[2]), 0);
+    json_decref(json);
+}
+
 static void evaluate(const char *guidance, const char *extra)
 {
     wd_program_run(&program, "eval", "--teacher", teacher, "--student", teacher, "--prompts",
@@ -35,6 +44,13 @@ static void a_teacher_is_its_own_best_student(void **state)
     evaluate("1", "--json");
     assert_true(number("velocity_error") == 0 && number("latents_error") == 0);
     assert_true(fabs(number("correlation") - 1) < 1e-6);
+    double share[3];
+    read_shares(share, "sharpness");
+    for (int k = 0; k < 3; k++) assert_true(share[k] == 1);
+    read_shares(share, "reference_sharpness"); /* of as many steps as the card recommends */
+    for (int k = 0; k < 3; k++) assert_true(share[k] > 0.1 && share[k] < 10 && share[k] != 1);
+    evaluate("1", NULL);
+    assert_non_null(strstr(program.out, "sharpness, in details of 2, 4 and 8 pixels: "));
 }
 
 static void guidance_is_a_difference(void **state)

@@ -8,6 +8,7 @@
  * learnt; latents and pictures show the total error; sheet and agreement compare with the teacher's
  * own steps. Loading is not timed. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -105,7 +106,8 @@ static wd_status plan(wd_eval_job *j, wd_err *err)
         .vae = &j->pipeline[TEACHER],
         .batch = o->batch_size,
         .decodes_beside = true,
-        .host_bytes = (size_t)j->count * pictures * (latents + (o->seeds > 1 ? 2 : 1) * pixels),
+        .host_bytes = (size_t)j->count * pictures * (latents + (o->seeds > 1 ? 2 : 1) * pixels) +
+                      pixels / 3, /* whose details are looked at */
         .host_bytes_each = (size_t)(2 * j->report.steps + 2) * latents,
         .strategy = o->teacher_device_strategy,
         .host_memory = o->host_memory,
@@ -195,8 +197,9 @@ static void compare_latents(wd_eval_job *j)
     }
 }
 
-static void compare_pictures(wd_eval_job *j)
+static wd_status compare_pictures(wd_eval_job *j, wd_err *err)
 {
+    const int pictures = has_reference(j) ? PICTURES : SIDES;
     const int64_t values = 3 * j->report.height * j->report.width;
     const float *teacher = j->image[TEACHER];
     const float *reference = has_reference(j) ? j->image[REFERENCE] : teacher;
@@ -215,8 +218,12 @@ static void compare_pictures(wd_eval_job *j)
         wd__tally_add(&j->by_picture[REFERENCE_CORRELATION],
                       wd__correlation(student, reference + i * values, values));
     }
-    for (int s = 0; s < (has_reference(j) ? PICTURES : SIDES) && j->options->seeds > 1; s++)
+    for (int s = 0; s < pictures && j->options->seeds > 1; s++)
         wd__diversity_add(&j->diversity[s], j->image[s]);
+    for (int s = 0; s < pictures; s++)
+        WD_TRY(wd__details_add(&j->details[s], j->image[s], 3 * j->count, j->report.height,
+                               j->report.width, err));
+    return WD_OK;
 }
 
 /* The sheet shows the teacher's pictures in its own number of steps. */
@@ -258,7 +265,7 @@ static wd_status run_seed(wd_eval_job *j, int64_t number, wd_err *err)
     compare_latents(j); /* before decoding, which overwrites them */
     for (int picture = 0; picture < (has_reference(j) ? PICTURES : SIDES); picture++)
         WD_TRY(decode(j, picture, err));
-    compare_pictures(j);
+    WD_TRY(compare_pictures(j, err));
     return number == 0 && j->options->out ? write_sheet(j, err) : WD_OK;
 }
 
@@ -284,6 +291,11 @@ static void sum_up(wd_eval_job *j)
     r->student_diversity = wd__diversity_distance(&j->diversity[STUDENT]);
     r->reference_diversity =
         has_reference(j) ? wd__diversity_distance(&j->diversity[REFERENCE]) : r->diversity;
+    for (int k = 0; k < WD_DETAIL_SIZES; k++) {
+        const wd_details *d = j->details, *own = &d[has_reference(j) ? REFERENCE : TEACHER];
+        r->sharpness[k] = sqrt(d[STUDENT].energy[k] / own->energy[k]);
+        r->sharpness_in_steps[k] = sqrt(d[STUDENT].energy[k] / d[TEACHER].energy[k]);
+    }
     r->sigma = j->schedule.sigma;
     r->timestep = j->schedule.timestep;
 }

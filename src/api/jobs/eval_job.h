@@ -51,6 +51,7 @@ typedef struct wd_eval_job {
     wd_tally by_picture[WD_EVAL_FIGURES];
     double squares[2]; /* squared differences of the pictures to the teacher's, to the reference */
     wd_diversity diversity[PICTURES];
+    wd_details details[PICTURES];
     wd_eval_report report;
 } wd_eval_job;
 

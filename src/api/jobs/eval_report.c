@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/memory.h"
 
@@ -67,6 +68,39 @@ double wd__correlation(const float *a, const float *b, int64_t n)
         aa += x * x, bb += y * y, ab += x * y;
     }
     return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
+}
+
+/* Replaces the picture, of even sides, by the means of its blocks of 2x2 values, in its first
+ * quarter, and returns the energy of what is lost. */
+static double halve(float *picture, int64_t height, int64_t width)
+{
+    double energy = 0;
+    for (int64_t y = 0; y < height / 2; y++)
+        for (int64_t x = 0; x < width / 2; x++) {
+            const float *above = picture + 2 * y * width + 2 * x, *below = above + width;
+            const double mean =
+                ((double)above[0] + (double)above[1] + (double)below[0] + (double)below[1]) / 4;
+            for (int i = 0; i < 2; i++) {
+                const double a = (double)above[i] - mean, b = (double)below[i] - mean;
+                energy += a * a + b * b;
+            }
+            picture[y * (width / 2) + x] = (float)mean;
+        }
+    return energy;
+}
+
+wd_status wd__details_add(wd_details *sum, const float *pictures, int64_t count, int64_t height,
+                          int64_t width, wd_err *err)
+{
+    float *one;
+    WD_TRY(wd_alloc((void **)&one, (size_t)(height * width), sizeof *one, "a picture", err));
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(one, pictures + i * height * width, (size_t)(height * width) * sizeof *one);
+        for (int k = 0; k < WD_DETAIL_SIZES; k++) /* a block of k counts for 4^k pixels */
+            sum->energy[k] += (double)(1 << 2 * k) * halve(one, height >> k, width >> k);
+    }
+    wd_free(one);
+    return WD_OK;
 }
 
 wd_status wd__diversity_open(wd_diversity *out, int64_t prompts, int64_t each, wd_err *err)
@@ -156,6 +190,25 @@ static bool has_own_steps(const wd_eval_report *r)
     return r->reference_steps != r->steps;
 }
 
+static void write_shares(FILE *out, const double *share)
+{
+    for (int k = 0; k < WD_DETAIL_SIZES; k++)
+        fprintf(out, "%s%.0f %%", k ? ", " : "", 100 * share[k]);
+}
+
+static void write_sharpness(FILE *out, const wd_eval_report *r)
+{
+    fprintf(out, "sharpness, in details of 2, 4 and 8 pixels: ");
+    write_shares(out, r->sharpness);
+    fprintf(out, " of the teacher's in %" PRId64 " steps", r->reference_steps);
+    if (has_own_steps(r)) {
+        fprintf(out, "; ");
+        write_shares(out, r->sharpness_in_steps);
+        fprintf(out, " in %" PRId64, r->steps);
+    }
+    fprintf(out, "\n");
+}
+
 /* Standard errors are of the means over all pictures. */
 static void write_pictures(FILE *out, const wd_eval_report *r)
 {
@@ -174,6 +227,7 @@ static void write_pictures(FILE *out, const wd_eval_report *r)
             r->latents.error);
     fprintf(out, "pictures: PSNR %.1f +- %.1f dB, correlation %.3f +- %.3f\n", r->psnr_db.value,
             r->psnr_db.error, r->correlation.value, r->correlation.error);
+    write_sharpness(out, r);
     if (r->seeds < 2) return;
     fprintf(out,
             "diversity, from seed to seed: student %.3f, teacher in %" PRId64
@@ -257,6 +311,13 @@ static json_t *real(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
+static json_t *shares_json(const double *share)
+{
+    json_t *list = json_array();
+    for (int k = 0; k < WD_DETAIL_SIZES; k++) json_array_append_new(list, real(share[k]));
+    return list;
+}
+
 static bool add_figure(json_t *to, const char *name, const char *error_name, wd_eval_figure f)
 {
     return !json_object_set_new(to, name, real(f.value)) &&
@@ -286,6 +347,8 @@ wd_status wd__eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
         add_figure(*out, "psnr_db", "psnr_db_se", r->psnr_db) &&
         add_figure(*out, "reference_psnr_db", "reference_psnr_db_se", r->reference_db) &&
         !json_object_set_new(*out, "reference_diversity", json_real(r->reference_diversity)) &&
+        !json_object_set_new(*out, "sharpness", shares_json(r->sharpness_in_steps)) &&
+        !json_object_set_new(*out, "reference_sharpness", shares_json(r->sharpness)) &&
         add_figure(*out, "correlation", "correlation_se", r->correlation) &&
         add_figure(*out, "reference_correlation", "reference_correlation_se",
                    r->reference_correlation);

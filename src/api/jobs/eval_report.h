@@ -37,6 +37,19 @@ double wd__psnr_db(double mean_square);
 /* Pearson's correlation of two pictures of n values; 0 if one is constant. */
 double wd__correlation(const float *a, const float *b, int64_t n);
 
+/* The energy of a picture's details, by their size: entry k is of those of 2^(k+1) pixels, the sum
+ * of squares of what blocks of 2^k pixels differ by from the mean of the four that touch (the
+ * details of Haar's wavelet). Blurring takes it from the small ones first. */
+enum { WD_DETAIL_SIZES = 3 };
+typedef struct wd_details {
+    double energy[WD_DETAIL_SIZES];
+} wd_details;
+
+/* Adds those of pictures [count, height, width], or of channels, whose sides are multiples of 8.
+ * WD_OUT_OF_MEMORY. */
+wd_status wd__details_add(wd_details *sum, const float *pictures, int64_t count, int64_t height,
+                          int64_t width, wd_err *err);
+
 /* A measure of how much pictures of one prompt differ between seeds. */
 typedef struct wd_diversity {
     int64_t prompts, each, seeds; /* values of a picture; seeds so far */
@@ -85,6 +98,9 @@ typedef struct wd_eval_report {
     /* Mean distance of a prompt's pictures from seed to seed: of the teacher's, the student's, and
      * the teacher's with reference_steps; 0 with one seed. */
     double diversity, student_diversity, reference_diversity;
+    /* Details of the student's pictures as a share of those of the teacher's, in reference_steps
+     * and in `steps` steps: the square root of their energies' ratio. 1: as sharp. */
+    double sharpness[WD_DETAIL_SIZES], sharpness_in_steps[WD_DETAIL_SIZES];
 } wd_eval_report;
 
 /* Formats the report as a table, which ends with three lines: weights, seconds per picture,

@@ -59,12 +59,36 @@ static void diversity_is_the_distance_of_pairs(void **state)
     wd__diversity_close(&d);
 }
 
+/* A checkerboard has details of 2 pixels alone; with fields of 2 pixels it has those of 4. */
+static void details_have_sizes(void **state)
+{
+    (void)state;
+    enum { SIDE = 8 };
+    wd_err err;
+    for (int size = 0; size < WD_DETAIL_SIZES; size++) {
+        float picture[2][SIDE * SIDE];
+        wd_details d = {0}, blurred = {0};
+        for (int i = 0; i < SIDE * SIDE; i++) {
+            picture[0][i] = ((i / SIDE >> size) + (i % SIDE >> size)) % 2 ? 0.75f : 0.25f;
+            picture[1][i] = 0.5f + 0.5f * (picture[0][i] - 0.5f);
+        }
+        wd_test_ok(wd__details_add(&d, picture[0], 1, SIDE, SIDE, &err), &err);
+        for (int k = 0; k < WD_DETAIL_SIZES; k++)
+            assert_true(fabs(d.energy[k] - (k == size ? SIDE * SIDE / 16.0 : 0)) < 1e-12);
+        wd_test_ok(wd__details_add(&blurred, picture[1], 1, SIDE, SIDE, &err), &err);
+        assert_true(fabs(blurred.energy[size] / d.energy[size] - 0.25) < 1e-12);
+        wd_test_ok(wd__details_add(&blurred, picture[0], 2, SIDE, SIDE, &err), &err);
+        assert_true(fabs(blurred.energy[size] / d.energy[size] - 1.5) < 1e-12);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mean_has_its_error),
         cmocka_unit_test(differences_add_up),
         cmocka_unit_test(correlation_takes_no_account_of_brightness),
+        cmocka_unit_test(details_have_sizes),
         cmocka_unit_test(diversity_is_the_distance_of_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
