@@ -189,7 +189,10 @@ typedef struct wd_train_options {
     /* That of the EMA alone: "device", "host", or "auto": with the optimiser's other state, or, if
      * optimizer_device is "auto", in the host's where that is enough. */
     const char *ema_device;
-    uint64_t reserved[7];
+    /* The column of the file of data_path, or the key of its JSON objects, that has the prompt;
+     * NULL: prompt, caption or text. */
+    const char *prompt_column;
+    uint64_t reserved[6];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

@@ -80,7 +80,7 @@ int main(int argc, char **argv)
                 COLUMNS_MAX, ROWS_MAX);
         return 2;
     }
-    wd_status status = wd_prompts_open(&prompts, argv[2], &err);
+    wd_status status = wd_prompts_open(&prompts, argv[2], NULL, &err);
     if (status == WD_OK) status = draw(&r, argv, &prompts, &err);
     if (status != WD_OK) fprintf(stderr, "demo_sheet: %s\n", err.message);
     for (int i = 0; i < ROWS_MAX * COLUMNS_MAX; i++) wd_image_close(&r.image[i]);

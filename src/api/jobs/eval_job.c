@@ -92,7 +92,7 @@ wd_status wd__eval_choose(wd_eval_job *j, wd_err *err)
     const wd_pipeline *student = &j->pipeline[STUDENT];
     if (o->out) WD_TRY(wd_folder_check_writable(o->out, "--out", err));
     WD_TRY(open_pipelines(j, err));
-    WD_TRY(wd_prompts_open(&j->prompts, o->prompts, err));
+    WD_TRY(wd_prompts_open(&j->prompts, o->prompts, NULL, err));
     j->count = o->count && o->count < j->prompts.count ? o->count : j->prompts.count;
     for (int m = 0; m < SIDES; m++)
         WD_TRY(wd_compute_dtype(&j->dtype[m], o->dtype, &j->pipeline[m], WD_COMPONENT_TRANSFORMER,

@@ -62,7 +62,7 @@ static wd_status read_prompts(job *j, wd_err *err)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--prompts and --prompt: expected one of the two, found both");
     if (o->prompts) {
-        WD_TRY(wd_prompts_open(&j->file, o->prompts, err));
+        WD_TRY(wd_prompts_open(&j->file, o->prompts, NULL, err));
         j->prompt = (const char *const *)j->file.text;
         j->count = j->file.count;
     } else {

@@ -85,9 +85,12 @@ static const wd_option table[] = {
 
     {WD_TEXT_LINE(data_path, "", "PATH"), .group = "Prompts",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_STUDENT,
-     .help = "Prompts: a text file with one per line, a .jsonl file, or a folder: its prompts.txt, "
-             "else "
-             "its metadata.jsonl, else its .txt files, each of them one caption"},
+     .help = "Prompts: a text file with one per line; a .csv, .tsv, .json or .jsonl file; or a "
+             "folder: its prompts.txt, else its metadata.jsonl or metadata.csv, else its .txt "
+             "files, each of them one caption"},
+    {WD_TEXT_LINE(prompt_column, "", "NAME"), .group = "Prompts", .flags = WD_OPTION_STUDENT,
+     .help = "Column of the table, or key of the JSON objects, that has the prompt; default: "
+             "prompt, caption or text"},
     {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Prompts", .flags = WD_OPTION_STUDENT,
      .help = "Prompt from which guidance leads away; default: for published Wan models their "
              "authors' text without the words against still pictures, else an empty one"},

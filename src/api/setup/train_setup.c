@@ -38,7 +38,7 @@ static wd_status choose_samples(wd_train_setup *s, const char *const **list, wd_
     if (!*s->teacher.path) return WD_OK; /* a preset, which has no VAE to decode pictures */
     if (!strcmp(s->options.save_samples, "false")) return WD_OK;
     if (given->count == 1 && wd_prompts_is_file(given->item[0])) {
-        WD_TRY(wd_prompts_open(&s->sample_file, given->item[0], err));
+        WD_TRY(wd_prompts_open(&s->sample_file, given->item[0], NULL, err));
         *list = (const char *const *)s->sample_file.text;
         s->samples =
             s->sample_file.count < SAMPLES_DEFAULT ? s->sample_file.count : SAMPLES_DEFAULT;
@@ -58,7 +58,8 @@ static wd_status read_prompts(wd_train_setup *s, wd_err *err)
 {
     const char *const *samples = NULL;
     const bool given = s->options.data_path;
-    if (given) WD_TRY(wd_prompts_open(&s->data, s->options.data_path, err));
+    if (given)
+        WD_TRY(wd_prompts_open(&s->data, s->options.data_path, s->options.prompt_column, err));
     WD_TRY(choose_samples(s, &samples, err));
     if (!given && !samples && *s->teacher.path && strcmp(s->options.save_samples, "false"))
         s->samples = SAMPLES_DEFAULT;

@@ -14,16 +14,19 @@ typedef struct wd_prompts {
     char *bytes; /* the memory that `text` points into */
 } wd_prompts;
 
-/* Reads the prompts at `path`:
- * - a text file (UTF-8, with or without a byte order mark): one prompt a line, blank lines skipped;
- * - a .jsonl or .ndjson file: one object a line, the prompt under "prompt", "caption" or "text";
- * - a folder: its prompts.txt, else its metadata.jsonl, else its caption files: each *.txt is one
- *   prompt, its lines joined with spaces, blank ones left out; in the order of their names.
- * It logs which of these was read. Errors name file and line. A path without any prompt is an
- * error. */
-wd_status wd_prompts_open(wd_prompts *out, const char *path, wd_err *err);
+/* Reads the prompts at `path`, in UTF-8 with or without a byte order mark:
+ * - a .csv or .tsv file, whose first line names the columns (io/text/csv.h);
+ * - a .jsonl or .ndjson file: an object or a text a line; or a .json file: an array of these;
+ * - any other file: one prompt a line;
+ * - a folder: its prompts.txt, else its metadata.jsonl, else its metadata.csv, else its caption
+ *   files: each *.txt is one prompt, its lines joined with spaces, in the order of their names.
+ * `column` is the column of a table, or the key of an object, that has the prompt; NULL: the first
+ * of prompt, caption and text that is there. Blank prompts are left out. It logs what was read, and
+ * how many prompts are blank or repeated. Errors name file and line. A path without any prompt is
+ * an error. */
+wd_status wd_prompts_open(wd_prompts *out, const char *path, const char *column, wd_err *err);
 /* Whether `text` is the name of a file of prompts rather than a prompt: a file of that name exists,
- * or it ends in .txt or .jsonl. */
+ * or it ends in .txt, .jsonl, .json, .csv or .tsv. */
 bool wd_prompts_is_file(const char *text);
 void wd_prompts_close(wd_prompts *prompts);
 

@@ -1,6 +1,7 @@
 /* Tests of reading prompts: text, JSON lines and folders as users have them, and hostile bytes. */
 #include "failing.h"
 
+#include "io/text/csv.h"
 #include "io/text/prompts.h"
 #include "wandistiller_status.h"
 
@@ -11,7 +12,7 @@ static wd_status read_bytes(wd_prompts *out, const char *name, const void *bytes
     char path[WD_PATH_MAX];
     wd_test_ok(wd_path_join(path, wd_test_folder(), name, err), err);
     wd_test_ok(wd_file_write(path, bytes, count, err), err);
-    return wd_prompts_open(out, path, err);
+    return wd_prompts_open(out, path, NULL, err);
 }
 
 static wd_status read_text(wd_prompts *out, const char *name, const char *text, wd_err *err)
@@ -39,7 +40,7 @@ static void reads_lines(void **state)
     expect(&p, 1, (const char *[]){"one"});
     char path[WD_PATH_MAX];
     wd_test_ok(wd_path_join(path, WD_SOURCE_DIR, "models/wan-tiny/prompts.txt", &err), &err);
-    wd_test_ok(wd_prompts_open(&p, path, &err), &err);
+    wd_test_ok(wd_prompts_open(&p, path, NULL, &err), &err);
     assert_int_equal(p.count, 2160);
     wd_prompts_close(&p);
 }
@@ -65,6 +66,109 @@ static void reads_json_lines(void **state)
                     WD_BAD_FORMAT, "line 1");
 }
 
+static void reads_tables(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_prompts p;
+    wd_test_ok(read_text(&p, "t.csv",
+                         "\xef\xbb\xbfid,Caption,note\r\n"
+                         "1,\"red, with \"\"quotes\"\"\",x\r\n\r\n"
+                         "2,\"two\r\nlines\",\"a\nb\"\r\n3,,empty\r\n4,plain \"inside\", \n5,\"\",",
+                         &err),
+               &err);
+    expect(&p, 3, (const char *[]){"red, with \"quotes\"", "two\r\nlines", "plain \"inside\""});
+    wd_test_ok(read_text(&p, "t.tsv", "text\tprompt\na, b\tc, d\n", &err), &err);
+    expect(&p, 1, (const char *[]){"c, d"}); /* prompt before text */
+    wd_test_ok(read_text(&p, "one.csv", "prompt\nx", &err), &err);
+    expect(&p, 1, (const char *[]){"x"});
+}
+
+static void refuses_wrong_tables(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_prompts p;
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"id,title\n1,x\n", "t.csv: line 1: expected the prompt under the column \"prompt\", "
+                            "\"caption\" or \"text\", found \"id\", \"title\": call it prompt"},
+        {"id,prompt\n1,\"a\nb\"\n2,x,y\n",
+         "t.csv: line 4: expected 2 fields, as the first line has, "
+         "found 3: put a text with separators into quotes"},
+        {"id,prompt\n1,a\n2,\"b\nc\n", "t.csv: line 3: a quote (\") begins here and does not end"},
+        {"id,prompt\n1,\"a\" b\n", "t.csv: line 2: expected a separator or the end of the line"},
+        {"id,prompt\n1,a\n2,b\xff\n", "t.csv: line 3: expected text in UTF-8, found byte 0xff"},
+        {"prompt\n\n", "expected at least one prompt, found none"},
+        {"", "expected at least one prompt, found none"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        wd_test_refused(read_text(&p, "t.csv", wrong[i].text, &err), &err, WD_BAD_FORMAT,
+                        wrong[i].says);
+    char wide[3 * WD_CSV_FIELDS_MAX] = "prompt";
+    memset(wide + 6, ',', WD_CSV_FIELDS_MAX);
+    wd_test_refused(read_text(&p, "t.csv", wide, &err), &err, WD_UNSUPPORTED,
+                    "t.csv: line 1: more than 1024 fields");
+}
+
+static void reads_a_column(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_prompts p;
+    static const char table[] = "prompt,Long Text\na,b\n", lines[] = "{\"a\": \"x\"}\n";
+    char path[WD_PATH_MAX];
+    wd_test_ok(read_text(&p, "c.csv", table, &err), &err);
+    expect(&p, 1, (const char *[]){"a"});
+    wd_test_ok(wd_path_join(path, wd_test_folder(), "c.csv", &err), &err);
+    wd_test_ok(wd_prompts_open(&p, path, "Long Text", &err), &err);
+    expect(&p, 1, (const char *[]){"b"});
+    wd_test_refused(wd_prompts_open(&p, path, "long text", &err), &err, WD_BAD_FORMAT,
+                    "c.csv: line 1: expected the column \"long text\" (--prompt_column), found "
+                    "\"prompt\", \"Long Text\"");
+    wd_test_refused(read_text(&p, "c.jsonl", lines, &err), &err, WD_BAD_FORMAT, "found \"a\"");
+    wd_test_ok(wd_path_join(path, wd_test_folder(), "c.jsonl", &err), &err);
+    wd_test_ok(wd_prompts_open(&p, path, "a", &err), &err);
+    expect(&p, 1, (const char *[]){"x"});
+    wd_test_refused(wd_prompts_open(&p, path, "b", &err), &err, WD_BAD_FORMAT,
+                    "c.jsonl: line 1: expected the key \"b\" (--prompt_column), found \"a\"");
+    wd_test_ok(wd_path_join(path, wd_test_folder(), "c.txt", &err), &err);
+    wd_test_ok(wd_file_write(path, "x", 1, &err), &err);
+    wd_test_refused(wd_prompts_open(&p, path, "b", &err), &err, WD_INVALID_ARGUMENT,
+                    "c.txt has one prompt a line, and no columns: leave the option out");
+}
+
+static void reads_arrays(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_prompts p;
+    wd_test_ok(read_text(&p, "a.json",
+                         "\xef\xbb\xbf\n[ \"one, [two]\",\n {\"caption\": \"a \\\"}\\\"\", "
+                         "\"tags\": [1, {\"x\": \"]\"}]},\n\"\", {\"text\": null}, \"end\" ]\n",
+                         &err),
+               &err);
+    expect(&p, 3, (const char *[]){"one, [two]", "a \"}\"", "end"});
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"{\"prompt\": \"x\"}", "expected an array of texts or objects, found another value"},
+        {"", "expected an array of texts or objects"},
+        {"[]", "expected at least one prompt, found none"},
+        {"[\"a\",\n3]", "a.json: line 1: expected an object or a text"},
+        {"[\"a\",\n\"b\",\n]", "expected an object or a text"},
+        {"[\"a\",\n\"b\"", "a.json: line 1: the array does not end"},
+        {"[\"a\"] x", "text after the end of the array"},
+        {"[\"a\" \"b\"]", "a.json: line 1"},
+        {"[\"a\\", "the array does not end"},
+        {"[{\"title\": \"y\"}]", "expected the prompt under the key \"prompt\""},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        wd_test_refused(read_text(&p, "a.json", wrong[i].text, &err), &err, WD_BAD_FORMAT,
+                        wrong[i].says);
+}
+
 /* prompts.txt before metadata.jsonl before caption files, these in the order of their names. */
 static void reads_folders(void **state)
 {
@@ -74,7 +178,7 @@ static void reads_folders(void **state)
     char folder[WD_PATH_MAX];
     wd_test_ok(wd_path_join(folder, wd_test_folder(), "set", &err), &err);
     wd_test_ok(wd_folder_make(folder, &err), &err);
-    wd_test_refused(wd_prompts_open(&p, folder, &err), &err, WD_NOT_FOUND, "prompts.txt");
+    wd_test_refused(wd_prompts_open(&p, folder, NULL, &err), &err, WD_NOT_FOUND, "prompts.txt");
     read_text(&p, "set/b.txt", "second\n", &err);
     wd_prompts_close(&p);
     read_text(&p, "set/a.TXT", "first", &err);
@@ -82,15 +186,15 @@ static void reads_folders(void **state)
     assert_int_equal(read_text(&p, "set/c.txt", "", &err), WD_BAD_FORMAT);
     wd_test_ok(read_text(&p, "set/a.png", "no prompt", &err), &err);
     wd_prompts_close(&p);
-    wd_test_ok(wd_prompts_open(&p, folder, &err), &err);
+    wd_test_ok(wd_prompts_open(&p, folder, NULL, &err), &err);
     expect(&p, 2, (const char *[]){"first", "second"});
     wd_test_ok(read_text(&p, "set/metadata.jsonl", "{\"text\": \"from metadata\"}", &err), &err);
     wd_prompts_close(&p);
-    wd_test_ok(wd_prompts_open(&p, folder, &err), &err);
+    wd_test_ok(wd_prompts_open(&p, folder, NULL, &err), &err);
     expect(&p, 1, (const char *[]){"from metadata"});
     wd_test_ok(read_text(&p, "set/prompts.txt", "from prompts", &err), &err);
     wd_prompts_close(&p);
-    wd_test_ok(wd_prompts_open(&p, folder, &err), &err);
+    wd_test_ok(wd_prompts_open(&p, folder, NULL, &err), &err);
     expect(&p, 1, (const char *[]){"from prompts"});
 }
 
@@ -114,7 +218,7 @@ static void captions_of_several_lines(void **state)
     read_text(&p, "captions/1.txt", "A horse stands.\r\n\r\nThe sky is blue.\nIt is day.\n", &err);
     wd_prompts_close(&p);
     wd_log_to(keep, said, WD_LOG_INFO);
-    wd_test_ok(wd_prompts_open(&p, folder, &err), &err);
+    wd_test_ok(wd_prompts_open(&p, folder, NULL, &err), &err);
     expect(&p, 1, (const char *[]){"A horse stands. The sky is blue. It is day."});
     assert_non_null(strstr(said, "1 caption from the folder "));
     assert_non_null(strstr(said, "warning: "));
@@ -125,11 +229,11 @@ static void captions_of_several_lines(void **state)
     assert_int_equal(read_text(&p, "captions/3.txt", "\n\n", &err), WD_BAD_FORMAT);
     *said = '\0';
     wd_log_to(keep, said, WD_LOG_INFO);
-    wd_test_ok(wd_prompts_open(&p, folder, &err), &err);
+    wd_test_ok(wd_prompts_open(&p, folder, NULL, &err), &err);
     expect(&p, 2, (const char *[]){"A horse stands. The sky is blue. It is day.", "A monkey."});
     assert_non_null(strstr(said, "2 captions from the folder "));
     assert_null(strstr(said, "warning: "));
-    wd_test_ok(wd_prompts_open(&p, file, &err), &err);
+    wd_test_ok(wd_prompts_open(&p, file, NULL, &err), &err);
     expect(&p, 3, (const char *[]){"A horse stands.", "The sky is blue.", "It is day."});
     assert_non_null(strstr(said, "3 prompts, one a line, from "));
     wd_log_to(NULL, NULL, WD_LOG_INFO);
@@ -151,12 +255,12 @@ static void captions_have_an_end(void **state)
     ((char *)text)[half] = '\n';
     wd_test_ok(read_bytes(&p, "long/a.txt", text, 2 * half - 1, &err), &err);
     wd_prompts_close(&p);
-    wd_test_ok(wd_prompts_open(&p, folder, &err), &err);
+    wd_test_ok(wd_prompts_open(&p, folder, NULL, &err), &err);
     assert_int_equal(strlen(p.text[0]), 2 * half - 1);
     wd_prompts_close(&p);
     wd_test_ok(read_bytes(&p, "long/a.txt", text, 2 * half + 1, &err), &err);
     wd_prompts_close(&p);
-    wd_test_refused(wd_prompts_open(&p, folder, &err), &err, WD_UNSUPPORTED,
+    wd_test_refused(wd_prompts_open(&p, folder, NULL, &err), &err, WD_UNSUPPORTED,
                     "a.txt: line 2: a caption of more than");
     wd_free(text);
 }
@@ -166,7 +270,8 @@ static void refuses_what_is_no_prompts_file(void **state)
     (void)state;
     wd_err err;
     wd_prompts p;
-    wd_test_refused(wd_prompts_open(&p, "/nonexistent/p.txt", &err), &err, WD_NOT_FOUND, "p.txt");
+    wd_test_refused(wd_prompts_open(&p, "/nonexistent/p.txt", NULL, &err), &err, WD_NOT_FOUND,
+                    "p.txt");
     wd_test_refused(read_text(&p, "e.txt", "", &err), &err, WD_BAD_FORMAT, "at least one prompt");
     wd_test_refused(read_text(&p, "e.txt", "\xef\xbb\xbf\n \r\n", &err), &err, WD_BAD_FORMAT,
                     "at least one prompt");
@@ -179,7 +284,7 @@ static void refuses_what_is_no_prompts_file(void **state)
                               "a",
                               &err),
                     &err, WD_BAD_FORMAT, "UTF-16");
-    wd_test_refused(read_text(&p, "t.csv", "prompt\nx", &err), &err, WD_UNSUPPORTED, ".csv");
+    wd_test_refused(read_text(&p, "t.parquet", "PAR1", &err), &err, WD_UNSUPPORTED, ".parquet");
     wd_test_refused(read_text(&p, "s.txt", "\355\240\200", &err), &err, WD_BAD_FORMAT, "0xed");
     wd_test_refused(read_text(&p, "s.txt", "x\xe2\x82", &err), &err, WD_BAD_FORMAT, "position 2");
 }
@@ -203,7 +308,7 @@ static void reads_a_mebibyte_and_no_more(void **state)
 static wd_status read_many(void *path, wd_err *err)
 {
     wd_prompts p;
-    WD_TRY(wd_prompts_open(&p, path, err));
+    WD_TRY(wd_prompts_open(&p, path, NULL, err));
     assert_int_equal(p.count, 1000);
     wd_prompts_close(&p);
     wd_prompts_close(&p); /* twice is fine */
@@ -229,6 +334,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_lines),
         cmocka_unit_test(reads_json_lines),
+        cmocka_unit_test(reads_tables),
+        cmocka_unit_test(refuses_wrong_tables),
+        cmocka_unit_test(reads_a_column),
+        cmocka_unit_test(reads_arrays),
         cmocka_unit_test(reads_folders),
         cmocka_unit_test(captions_of_several_lines),
         cmocka_unit_test(captions_have_an_end),
