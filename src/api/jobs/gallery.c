@@ -43,6 +43,21 @@ static wd_status write_sheet(const char *path, const wd_sheet *sheet, wd_err *er
 
 /* ---- one after another ---- */
 
+/* Writes rgb with the prompt and how the picture was made, as other programs read it: see
+ * wd_png_write_with. */
+static wd_status write_one(const wd_gallery *g, const char *path, const uint8_t *rgb, wd_err *err)
+{
+    const char *prompt = g->prompt[g->written];
+    const size_t bytes = strlen(prompt) + strlen(g->made_by) + 64;
+    char *parameters;
+    WD_TRY(wd_alloc((void **)&parameters, bytes, 1, "a picture", err));
+    snprintf(parameters, bytes, "%s\n%s, Noise number: %lld", prompt, g->made_by,
+             (long long)g->written);
+    const wd_status status = wd_png_write_with(path, rgb, g->height, g->width, parameters, err);
+    wd_free(parameters);
+    return status;
+}
+
 static wd_status add_one(wd_gallery *g, const float *image, wd_err *err)
 {
     char name[32], path[WD_PATH_MAX];
@@ -53,7 +68,7 @@ static wd_status add_one(wd_gallery *g, const float *image, wd_err *err)
                             : wd_path_join(path, g->path, name, err));
     WD_TRY(wd_alloc(&rgb, (size_t)(g->height * g->width), 3, "a picture", err));
     wd_png_from_unit(rgb, image, g->height, g->width);
-    status = wd_png_write(path, rgb, g->height, g->width, err);
+    status = write_one(g, path, rgb, err);
     if (status == WD_OK && g->written < WD_GALLERY_SHEET_MAX)
         g->shown[g->written] = rgb;
     else

@@ -14,6 +14,8 @@ enum { WD_GALLERY_SHEET_MAX = 64 }; /* pictures on the contact sheet */
 typedef struct wd_gallery {
     const char *path;          /* borrowed: a folder, or a .png file for the only picture */
     const char *const *prompt; /* [count] borrowed */
+    const char *made_by;       /* "Steps: 4, CFG scale: 1": written into each picture, behind its
+                                * prompt; borrowed */
     int64_t count, written;
     int64_t height, width;                /* in pixels */
     uint8_t *shown[WD_GALLERY_SHEET_MAX]; /* rgb [height, width, 3] of the first pictures */

@@ -45,6 +45,7 @@ typedef struct job {
     wd_drawing_plan plan;
     wd_painter *painter;
     wd_gallery gallery;
+    char *made_by;  /* the gallery's */
     float *given;   /* [count, C, 1, H, W], of --latents; NULL: none */
     float *latents; /* [batch, C, 1, H, W] */
     int64_t steps, batch;
@@ -388,6 +389,29 @@ static void say_what_is_written(const job *j, bool all)
            j->steps == 1 ? "" : "s", (j->paint_s + j->decode_s) / n, j->decode_s / n, g->path);
 }
 
+/* How the pictures are made, as pictures say it (wd_png_write_with). The model is named without its
+ * folder. */
+static wd_status describe(job *j, const char *negative, wd_err *err)
+{
+    const wd_sample_options *o = j->options;
+    const char *path = j->pipeline.path, *slash = strrchr(path, '/');
+    const char *name = slash && slash[1] ? slash + 1 : path;
+    const size_t bytes = strlen(negative) + strlen(name) + 320;
+    const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
+    char noise[32] = "from a file";
+    WD_TRY(wd_alloc((void **)&j->made_by, bytes, 1, "a picture", err));
+    if (!o->latents) snprintf(noise, sizeof noise, "%" PRIu64, o->seed);
+    snprintf(j->made_by, bytes,
+             "%s%s%sSteps: %" PRId64 ", Sampler: %s, CFG scale: %g, Seed: %s, Size: %" PRId64
+             "x%" PRId64 ", Model: %s, Shift: %g, Version: WanDistiller %s",
+             *negative ? "Negative prompt: " : "", negative, *negative ? "\n" : "", j->steps,
+             j->scheduler.kind == WD_SCHEDULER_EULER ? "Euler" : "UniPC", j->guidance_scale[0],
+             noise, j->width * scale, j->height * scale, name, j->scheduler.flow_shift,
+             wd_version());
+    j->gallery.made_by = j->made_by;
+    return WD_OK;
+}
+
 static wd_status run(job *j, wd_err *err)
 {
     const wd_sample_options *o = j->options;
@@ -401,6 +425,8 @@ static wd_status run(job *j, wd_err *err)
     if (o->latents) WD_TRY(read_latents(j, err));
     j->pipeline.overlay = (wd_overlay){.dtype = j->dtype};
     const char *negative = o->negative_prompt ? o->negative_prompt : j->pipeline.negative_prompt;
+    WD_TRY(
+        describe(j, j->guidance_scale[0] != 1 || j->guidance_scale[1] != 1 ? negative : "", err));
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count, negative,
                                  j->tokens, j->dtype, err));
     WD_TRY(plan(j, err));
@@ -428,6 +454,7 @@ wd_status wd_sample(const wd_sample_options *options, wd_err *err)
     wd_free(j.latents);
     wd_free(j.image);
     wd__gallery_close(&j.gallery);
+    wd_free(j.made_by);
     wd_run_close(&j.run);
     return status;
 }

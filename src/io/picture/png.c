@@ -138,8 +138,24 @@ static wd_status refuse(const codec *c, const char *path, wd_status status, wd_e
     return wd_fail(err, status, "%s: %s", path, c->message);
 }
 
+static bool is_ascii(const char *text)
+{
+    while (*text > 0) text++;
+    return !*text;
+}
+
+/* libpng's texts are not const, but the encoder only reads them. */
+static void add_parameters(codec *c, const char *parameters)
+{
+    png_text text = {.compression = is_ascii(parameters) ? PNG_TEXT_COMPRESSION_NONE
+                                                         : PNG_ITXT_COMPRESSION_NONE,
+                     .key = (png_charp) "parameters",
+                     .text = (png_charp)(uintptr_t)parameters};
+    png_set_text(c->png, c->info, &text, 1);
+}
+
 /* Encodes the rows; false: libpng has reported an error by longjmp. */
-static bool encode(codec *c, png_uint_32 height, png_uint_32 width)
+static bool encode(codec *c, png_uint_32 height, png_uint_32 width, const char *parameters)
 {
     if (setjmp(png_jmpbuf(c->png))) return false;
     c->info = png_create_info_struct(c->png);
@@ -147,6 +163,7 @@ static bool encode(codec *c, png_uint_32 height, png_uint_32 width)
     png_set_write_fn(c->png, c, append, flush);
     png_set_IHDR(c->png, c->info, width, height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
                  PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    if (parameters) add_parameters(c, parameters);
     png_write_info(c->png, c->info);
     png_write_image(c->png, c->rows);
     png_write_end(c->png, NULL);
@@ -156,6 +173,12 @@ static bool encode(codec *c, png_uint_32 height, png_uint_32 width)
 wd_status wd_png_write(const char *path, const uint8_t *rgb, int64_t height, int64_t width,
                        wd_err *err)
 {
+    return wd_png_write_with(path, rgb, height, width, NULL, err);
+}
+
+wd_status wd_png_write_with(const char *path, const uint8_t *rgb, int64_t height, int64_t width,
+                            const char *parameters, wd_err *err)
+{
     codec c = {0};
     wd_status status;
     if (check_size(height, width, err) != WD_OK) return wd_fail_in(err, "%s", path);
@@ -163,7 +186,7 @@ wd_status wd_png_write(const char *path, const uint8_t *rgb, int64_t height, int
     WD_TRY_OUT(point_rows(&c, (uint8_t *)(uintptr_t)rgb, height, width, err));
     c.png =
         png_create_write_struct_2(PNG_LIBPNG_VER_STRING, &c, on_error, on_warning, &c, give, take);
-    if (c.png && encode(&c, (png_uint_32)height, (png_uint_32)width))
+    if (c.png && encode(&c, (png_uint_32)height, (png_uint_32)width, parameters))
         status = wd_file_write(path, c.bytes, c.used, err);
     else
         status = refuse(&c, path, WD_INTERNAL, err);

@@ -29,6 +29,12 @@ void wd_png_from_unit(uint8_t *rgb, const float *planes, int64_t height, int64_t
 wd_status wd_png_write(const char *path, const uint8_t *rgb, int64_t height, int64_t width,
                        wd_err *err);
 
+/* The same with a text (UTF-8) in a chunk whose keyword is "parameters": how the picture was made,
+ * as AUTOMATIC1111's web UI writes it, and ComfyUI and others read it. ASCII is written as tEXt,
+ * other texts as iTXt. NULL: no chunk. */
+wd_status wd_png_write_with(const char *path, const uint8_t *rgb, int64_t height, int64_t width,
+                            const char *parameters, wd_err *err);
+
 /* Reads any PNG as 8-bit RGB: grey and palettes become RGB, 16 bits are rounded, alpha is dropped.
  * The caller closes *out. */
 wd_status wd_png_read(wd_image *out, const char *path, wd_err *err);

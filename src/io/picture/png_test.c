@@ -55,6 +55,37 @@ static void reads_what_it_wrote(void **state)
     write_and_read(300, 200);
 }
 
+/* A text chunk as the PNG specification lays it out: keyword, zeros, text. */
+static void writes_how_it_was_made(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX], *bytes;
+    size_t count;
+    wd_image image = noise(4, 4), back = {0};
+    static const char ascii[] = "red apple\nSteps: 4", other[] = "caf\xc3\xa9\nSteps: 4";
+    static const char plain_chunk[] = "tEXtparameters\0red apple\nSteps: 4";
+    static const char unicode_chunk[] = "iTXtparameters\0\0\0\0\0caf\xc3\xa9\nSteps: 4";
+    in_folder(path, "text.png");
+    for (int i = 0; i < 3; i++) {
+        wd_test_ok(wd_png_write_with(path, image.rgb, 4, 4,
+                                     i == 2 ? NULL
+                                     : i    ? other
+                                            : ascii,
+                                     &err),
+                   &err);
+        wd_test_ok(wd_file_read(&bytes, &count, path, 1 << 20, &err), &err);
+        assert_true(!memmem(bytes, count, plain_chunk, sizeof plain_chunk - 1) == (i != 0));
+        assert_true(!memmem(bytes, count, unicode_chunk, sizeof unicode_chunk - 1) == (i != 1));
+        assert_true(!memmem(bytes, count, "parameters", 10) == (i == 2));
+        wd_free(bytes);
+        wd_test_ok(wd_png_read(&back, path, &err), &err);
+        assert_memory_equal(back.rgb, image.rgb, 4 * 4 * 3);
+        wd_image_close(&back);
+    }
+    wd_image_close(&image);
+}
+
 static void rounds_half_to_even(void **state)
 {
     (void)state;
@@ -229,9 +260,10 @@ static void nth_allocation_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_what_it_wrote),       cmocka_unit_test(rounds_half_to_even),
-        cmocka_unit_test(refuses_hostile_files),     cmocka_unit_test(reads_other_kinds),
-        cmocka_unit_test(faults_leave_the_old_file), cmocka_unit_test(nth_allocation_fails),
+        cmocka_unit_test(writes_how_it_was_made), cmocka_unit_test(reads_what_it_wrote),
+        cmocka_unit_test(rounds_half_to_even),    cmocka_unit_test(refuses_hostile_files),
+        cmocka_unit_test(reads_other_kinds),      cmocka_unit_test(faults_leave_the_old_file),
+        cmocka_unit_test(nth_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
