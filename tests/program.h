@@ -11,6 +11,8 @@
 
 #include "testing.h"
 
+#include "io/picture/png.h"
+
 extern char **environ;
 
 /* The device that tests compute on: the processor, unless WD_TEST_DEVICE names another, such as
@@ -143,6 +145,20 @@ static inline double wd_test_compare(const char *found, const char *expected, co
     wd_free(want.data);
     wd_safetensors_close(set);
     return error;
+}
+
+/* Whether two PNG files have the same pixels: what they say of seed and model may differ. */
+static inline bool wd_test_pixels_equal(const char *a, const char *b)
+{
+    wd_err err;
+    wd_image x, y;
+    wd_test_ok(wd_png_read(&x, a, &err), &err);
+    wd_test_ok(wd_png_read(&y, b, &err), &err);
+    const bool equal = x.height == y.height && x.width == y.width &&
+                       !memcmp(x.rgb, y.rgb, (size_t)(3 * x.height * x.width));
+    wd_image_close(&x);
+    wd_image_close(&y);
+    return equal;
 }
 
 #endif
