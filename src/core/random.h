@@ -17,7 +17,8 @@ typedef enum wd_random_stream {
     WD_RANDOM_WEIGHT,           /* initial weights where no teacher gives one, and of tools */
     WD_RANDOM_ON_POLICY,        /* which trajectories are on-policy; index = their pair's number */
     WD_RANDOM_CHORD_POINT,      /* where on its chord a sample lies; index = sample number */
-    WD_RANDOM_TEST
+    WD_RANDOM_TEST,
+    WD_RANDOM_STORED /* the order of stored targets, once all were drawn; index = epoch */
 } wd_random_stream;
 
 typedef struct wd_random {

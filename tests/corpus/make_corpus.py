@@ -350,6 +350,25 @@ def folders():
     put("train/output/checkpoint", "sums", files(a=dumps(state), b=safetensors({}),
                                             c="0" * 32 + "  state.safetensors\n"))
     put("train/output/checkpoint", "earlier", files(d=dumps(state)))
+    stored = {"format": "wandistiller targets 1", "latents": [1, 1, 2], "dtype": "bf16",
+              "trajectory": {"seed": 3, "trajectories": 2, "trajectory_steps": 2,
+                             "student_steps": 2, "chords": 2, "on_policy_share": 1.0,
+                             "diversity_gain": 0.0, "prompts": 3, "flow_shift": 3.0,
+                             "num_train_timesteps": 1000, "integer_timesteps": True,
+                             "trajectory_sigmas": []}, "run": {"teacher_key": "a"}}
+    rows = {"prompt": ("I64", [2], bytes(16)), "sigma": ("F32", [2], struct.pack("<2f", 1, 0.75)),
+            "timestep": ("F32", [2], struct.pack("<2f", 999, 750)),
+            "targets": ("BF16", [2, 2, 1, 1, 2], bytes(16)), "checksum": ("U8", [2, 8], bytes(16))}
+    given = dict(stored["trajectory"], trajectory_sigmas=[1, 0.5], diversity_gain=0.5,
+                 trajectories=4)
+    put("train/targets/target_store", "two", files(
+        a=dumps(stored), b=safetensors(rows), c=safetensors(rows)))
+    put("train/targets/target_store", "pairs", files(
+        a=dumps(dict(stored, trajectory=given)), b=safetensors(rows)))
+    put("train/targets/target_store", "gap", files(a=dumps(stored), c=safetensors(rows)))
+    put("train/targets/target_store", "velocities", files(
+        a=dumps(dict(stored, trajectory=dict(given, student_steps=0, chords=0, diversity_gain=0,
+                                             trajectory_sigmas=[]))), b=safetensors(rows)))
     resumed = {"stream": {"objective": "trajectory", "round": 7, "seed": 3, "trajectories": 4,
                           "trajectory_steps": 4, "prompts": 3, "target_reuse": 4,
                           "replay_targets": 8, "step_samples": 2, "flow_shift": 3.0},

@@ -51,6 +51,8 @@ static wd_source_options source_options(const wd_stepper_options *o)
                                .samples_end = samples_end(o),
                                .window = o->window,
                                .comm = o->comm,
+                               .store_to = o->store_to,
+                               .stored = o->stored,
                                .rollouts = {.buffer = o->ema ? WD_PARAMS_EMA : WD_PARAMS_P,
                                             .batches = batches,
                                             .latent_height = o->latent_height,
@@ -58,10 +60,34 @@ static wd_source_options source_options(const wd_stepper_options *o)
                                             .text_repeat = o->text_repeat}};
 }
 
+/* The source of the recipe's batches. */
+static const wd_source_vtable *source_of(const wd_stepper_options *o)
+{
+    return o->stored ? &wd_source_stored : o->recipe->source;
+}
+
+wd_status wd_stepper_check_stored(const wd_stepper_options *o, wd_err *err)
+{
+    const wd_source_options source = source_options(o);
+    return o->stored ? wd_source_stored_check(&source, err) : WD_OK;
+}
+
+int64_t wd_stepper_stored_count(const wd_stepper_options *o)
+{
+    const wd_source_options source = source_options(o);
+    return wd_source_stored_count(&source);
+}
+
+int64_t wd_stepper_stored_drawn(const wd_stepper_options *o, int64_t steps)
+{
+    const wd_source_options source = source_options(o);
+    return wd_source_drawn(&source, steps * wd_stepper_step_samples(o));
+}
+
 double wd_stepper_step_targets(const wd_stepper_options *o)
 {
     const wd_source_options source = source_options(o);
-    return o->recipe->source->step_targets(&source);
+    return source_of(o)->step_targets(&source);
 }
 
 double wd_stepper_step_bytes(const wd_stepper_options *o)
@@ -72,7 +98,7 @@ double wd_stepper_step_bytes(const wd_stepper_options *o)
     const wd_source_options source = source_options(o);
     /* texts, timesteps, weights, and the rates of the optimizer */
     return samples * text + (2 * samples + WD_OPTIMIZER_RATES) * sizeof(float) +
-           o->recipe->source->step_bytes(&source);
+           source_of(o)->step_bytes(&source);
 }
 
 /* How many values the result of a step has. */
@@ -152,7 +178,7 @@ static wd_status open_sweep(wd_stepper *m, const wd_stepper_teacher *teacher, wd
     if (!teacher || !teacher->residency) return WD_OK;
     if (teacher->placement) sweep.window_max = wd_placed_window(teacher->placement, o->window);
     const wd_source_options source = source_options(o);
-    sweep.sweeps_apart = o->recipe->source->sweeps_apart(&source);
+    sweep.sweeps_apart = source_of(o)->sweeps_apart(&source);
     if (teacher->home) sweep.latents_device = wd_queue_device(teacher->home);
     return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->queues, err);
 }
@@ -180,7 +206,7 @@ static wd_status open_source(wd_stepper *m, wd_err *err)
 {
     wd_source_options source = source_options(&m->options);
     source.rollouts.student = m->params[0];
-    return m->options.recipe->source->open(&m->source, &source, m->sweep, m->home, m->queue, err);
+    return source_of(&m->options)->open(&m->source, &source, m->sweep, m->home, m->queue, err);
 }
 
 wd_status wd_stepper_open(wd_stepper **out, const wd_stepper_options *options,
@@ -236,7 +262,7 @@ wd_status wd__stepper_check_stream(const wd_stepper_options *options, const json
                                    wd_err *err)
 {
     const wd_source_options source = source_options(options);
-    return options->recipe->source->check_saved(&source, saved, err);
+    return source_of(options)->check_saved(&source, saved, err);
 }
 
 wd_status wd__stepper_check_devices(const wd_stepper *m, wd_err *err)
@@ -388,7 +414,7 @@ wd_status wd__stepper_enter_phase(wd_stepper *m, const wd_stepper_options *phase
 static int64_t targets_of(const wd_stepper_options *o, int64_t first, int64_t end)
 {
     const wd_source_options source = source_options(o);
-    return o->recipe->source->targets(&source, (end - first) * wd_stepper_step_samples(o));
+    return source_of(o)->targets(&source, (end - first) * wd_stepper_step_samples(o));
 }
 
 /* Returns how many targets the phase before this one needed. That phase is the run's first, since a

@@ -15,7 +15,7 @@
 #include "train/loop/phases.h"
 #include "train/network/config.h"
 #include "train/network/network.h"
-#include "train/targets/trajectory.h"
+#include "train/targets/target_store.h"
 
 /* The share of a training pass's time that its backward pass takes, in which gradients become
  * final. */
@@ -47,6 +47,9 @@ struct wd_stepper_options {
     wd_state_place place;
     bool checkpointing, ema;
     wd_optimizer_options optimizer;
+    const wd_store_options *store_to; /* where targets are stored, borrowed; NULL: nowhere */
+    wd_target_store *stored; /* from which targets are read in the place of a teacher's, borrowed;
+                              * NULL: they are made */
     wd_sweep_text_fn *text;
     void *text_context;
 };
@@ -112,6 +115,14 @@ int64_t wd_stepper_step_samples(const wd_stepper_options *options);
 
 /* Targets that a step of all ranks needs on average. */
 double wd_stepper_step_targets(const wd_stepper_options *options);
+
+/* Checks that the student can learn from the store that it is to learn from, if there is one. */
+wd_status wd_stepper_check_stored(const wd_stepper_options *options, wd_err *err);
+
+/* How many targets of that store, or chords where it learns these, the samples draw from before
+ * they go round again, and how many the run's steps draw in all; 0 steps: nobody knows. */
+int64_t wd_stepper_stored_count(const wd_stepper_options *options);
+int64_t wd_stepper_stored_drawn(const wd_stepper_options *options, int64_t steps);
 
 /* Elements of one state's latents. */
 int64_t wd__stepper_state_count(const wd_stepper_options *options);

@@ -13,6 +13,7 @@
 #include "train/network/optimizer.h"
 #include "train/output/checkpoint.h"
 #include "train/targets/rollouts.h"
+#include "train/targets/target_store.h"
 #include "train/targets/trajectory.h"
 
 /* What a source is told of the run, or of one of its phases. */
@@ -26,6 +27,9 @@ typedef struct wd_source_options {
     int64_t window; /* states of one sweep, of all ranks' sweeps together: never changes a result */
     wd_comm *comm;  /* borrowed; NULL: there is one rank */
     wd_rollouts_options rollouts; /* of on-policy trajectories, where there are any */
+    /* Where the targets are stored that are made; NULL: nowhere. One rank. */
+    const wd_store_options *store_to;
+    wd_target_store *stored; /* from which targets are read; NULL: they are made */
 } wd_source_options;
 
 typedef struct wd_source wd_source;
@@ -86,6 +90,19 @@ struct wd_source {
  * or chords of these. Only prompts are needed, no pictures. See train/targets/trajectory.h for
  * which states these are. */
 extern const wd_source_vtable wd_source_trajectory;
+
+/* Targets of a store as a source: see source_stored.c. */
+extern const wd_source_vtable wd_source_stored;
+
+/* Checks that a student with these options, of which trajectory and stored are read, can learn from
+ * the store. WD_INVALID_ARGUMENT names the option that does not fit. */
+wd_status wd_source_stored_check(const wd_source_options *options, wd_err *err);
+
+/* How many targets of the store samples can draw from, or chords where the student learns these.
+ * Behind so many the source begins again, in another order. */
+int64_t wd_source_stored_count(const wd_source_options *options);
+/* How many targets, or chords, the first `samples` samples of the stream draw from. */
+int64_t wd_source_drawn(const wd_source_options *options, int64_t samples);
 
 wd_status wd_source_prepare(wd_source *source, int64_t end, wd_err *err);
 wd_status wd_source_begin_step(wd_source *source, int64_t step, double progress, wd_err *err);

@@ -198,6 +198,14 @@ static wd_status save_on_policy(json_t *object, const wd_trajectory_options *t, 
     return failed ? wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source") : WD_OK;
 }
 
+/* A run that stores its targets rounds them, and must go on so. One that does not says nothing. */
+static wd_status save_rounding(json_t *object, const wd_trajectory_source *s, wd_err *err)
+{
+    if (!s->options.store_to) return WD_OK;
+    if (!json_object_set_new(object, "targets_dtype", json_string("bf16"))) return WD_OK;
+    return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
+}
+
 static const wd_checkpoint_tensor *trajectory_saved(const wd_source *self, int64_t *count)
 {
     const wd_trajectory_source *s = (const wd_trajectory_source *)self;
@@ -226,6 +234,8 @@ static wd_status trajectory_save(wd_source *self, json_t **json,
     wd__targets_await(&s->ring, self->targets, s->queue);
     if (t->student_steps) add_chords(s, wd__chord_first(t, s->round));
     wd_status status = save_sigmas(object, t, err);
+    if (status == WD_OK) status = save_rounding(object, s, err);
+    if (status == WD_OK) status = wd__trajectory_source_save_all(s, err);
     if (status == WD_OK) status = save_on_policy(object, t, self->snapshot != NULL, err);
     if (status != WD_OK) {
         json_decref(object);
@@ -277,6 +287,17 @@ static wd_status same_on_policy(const wd_trajectory_options *t, wd_json_reader r
     return same_number((double)t->on_policy_every, r, "on_policy_every", 0, err);
 }
 
+/* Whether both runs store their targets, which decides whether these are rounded. */
+static wd_status same_rounding(bool now, const json_t *saved, wd_err *err)
+{
+    const bool then = json_object_get(saved, "targets_dtype") != NULL;
+    if (then == now) return WD_OK;
+    return wd_fail(err, WD_MISMATCH,
+                   "the run was begun %s --save_targets, which rounds its targets to bf16, and is "
+                   "to be resumed %s it: resume it as it was begun, or begin a new run",
+                   then ? "with" : "without", now ? "with" : "without");
+}
+
 static wd_status same(json_int_t now, wd_json_reader r, const char *key, const char *what,
                       wd_err *err)
 {
@@ -285,7 +306,7 @@ static wd_status same(json_int_t now, wd_json_reader r, const char *key, const c
     return then == now ? WD_OK : differs(err, what, (double)then, (double)now);
 }
 
-/* Reads only `trajectory`, `reuse`, `replay` and `step_samples`. */
+/* Reads only `trajectory`, `reuse`, `replay`, `step_samples` and `store_to`. */
 static wd_status trajectory_check_saved(const wd_source_options *o, const json_t *saved,
                                         wd_err *err)
 {
@@ -296,8 +317,9 @@ static wd_status trajectory_check_saved(const wd_source_options *o, const json_t
     int64_t round;
     WD_TRY(wd_json_text(&name, r, "objective", WD_JSON_REQUIRED, err));
     if (strcmp(name, objective))
-        return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %.*s, not %s",
-                       WD_TERMINAL_SAFE(name, 60), objective);
+        return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %.*s, not %s%s",
+                       WD_TERMINAL_SAFE(name, 60), objective,
+                       strcmp(name, "stored") ? "" : ": its run had --targets, give that again");
     WD_TRY(same((json_int_t)t->seed, r, "seed", "seed", err));
     WD_TRY(same(t->slots, r, "trajectories", "trajectories", err));
     WD_TRY(same(t->steps, r, "trajectory_steps", "trajectory_steps", err));
@@ -306,6 +328,7 @@ static wd_status trajectory_check_saved(const wd_source_options *o, const json_t
     WD_TRY(same_number((double)wd_chords(t), r, "chords", (double)t->student_steps, err));
     WD_TRY(same_sigmas(t, saved, err));
     WD_TRY(same_on_policy(t, r, err));
+    WD_TRY(same_rounding(o->store_to != NULL, saved, err));
     WD_TRY(same_number(t->diversity_gain, r, "diversity_gain", 0, err));
     WD_TRY(same(t->prompts, r, "prompts", "a number of prompts of", err));
     WD_TRY(same(o->reuse, r, "target_reuse", "target_reuse", err));
@@ -342,6 +365,7 @@ static wd_status trajectory_restore(wd_source *self, const json_t *json, int64_t
     WD_TRY(trajectory_check_saved(&s->options, json, err));
     WD_TRY(wd_json_int(&s->round, r, "round", 0, rounds_max, WD_JSON_REQUIRED, err));
     self->targets = s->ring.awaited = wd_trajectory_first_target(&s->options.trajectory, s->round);
+    if (s->saving.writer) wd__target_writer_go_on(s->saving.writer, self->targets);
     if (s->options.trajectory.student_steps)
         s->chords.count = wd__chord_first(&s->options.trajectory, s->round);
     const json_t *snapshot = json_object_get(json, "snapshot");
@@ -391,6 +415,7 @@ static void trajectory_close(wd_source *self)
     wd_queue_wait(s->home);
     wd_queue_wait(s->queue);
     wd__trajectory_source_close_exchange(s);
+    wd__trajectory_source_close_saving(s);
     wd__trajectory_source_close_window(s);
     wd__batches_close(s->batches);
     wd__rollouts_close(s->rollouts);
@@ -431,6 +456,7 @@ static wd_status trajectory_open(wd_source **out, const wd_source_options *optio
     WD_TRY_OUT(wd__batches_open(&s->batches, &options->batches, queue, err));
     WD_TRY_OUT(wd__trajectory_source_open_window(s, err));
     WD_TRY_OUT(wd__trajectory_source_open_exchange(s, err));
+    WD_TRY_OUT(wd__trajectory_source_open_saving(s, err));
     if (chords) WD_TRY_OUT(open_chords(s, err));
     WD_TRY_OUT(wd__trajectory_source_open_rollouts(s, err));
     for (int i = 0; i < 2; i++) WD_TRY_OUT(wd_event_open(&s->filled[i], device, err));

@@ -49,6 +49,19 @@ typedef struct wd_target_exchange {
     int64_t *state;       /* [window]: 0, 1, ... */
 } wd_target_exchange;
 
+/* The part of the source that stores targets; zero where none are stored. */
+typedef struct wd_target_saving {
+    wd_target_writer *writer;
+    wd_queue *queue;      /* on which velocities are rounded, and copied to the host */
+    uint16_t *rounded;    /* [places, window, 2, state] device: states and velocities in bf16 */
+    uint16_t *staging;    /* the same in host memory */
+    wd_event **delivered; /* [slots] when velocities of the slot, and those that came with it, are
+                           * rounded */
+    wd_event *copied[WD_WINDOWS_UNDER_WAY];
+    int64_t waiting[WD_WINDOWS_UNDER_WAY]; /* targets of a place that the writer has not got */
+    int places;
+} wd_target_saving;
+
 typedef struct wd_trajectory_source {
     wd_source base;
     wd_source_options options;
@@ -66,6 +79,7 @@ typedef struct wd_trajectory_source {
     wd_target_exchange exchange;
     wd_chord_pool chords;  /* empty where the student learns velocities */
     wd_rollouts *rollouts; /* NULL: no trajectory is on-policy */
+    wd_target_saving saving;
     wd_checkpoint_tensor saved[WD_TRAJECTORY_SAVED + WD_CHORDS_SAVED];
 } wd_trajectory_source;
 
@@ -92,6 +106,27 @@ wd_status wd__trajectory_source_make_round(wd_trajectory_source *s, wd_err *err)
 
 /* Takes what has been gathered, up to that gather. */
 void wd__trajectory_source_take_until(wd_trajectory_source *s, int64_t gather);
+
+/* ---- source_trajectory_saving.c ---- */
+
+/* Opens nothing where no targets are stored. */
+wd_status wd__trajectory_source_open_saving(wd_trajectory_source *s, wd_err *err);
+void wd__trajectory_source_close_saving(wd_trajectory_source *s);
+
+/* Rounds these states of the window, which have come into the ring, on `home`. */
+void wd__trajectory_source_round_states(wd_trajectory_source *s, const int64_t *states,
+                                        int64_t count);
+
+/* Has the window's velocities rounded when they are there: window.delivered is then when they are
+ * rounded. */
+void wd__trajectory_source_round_velocities(wd_trajectory_source *s);
+
+/* Stores the targets of the window whose place in the staging the next one takes; of all windows,
+ * so that they are on disk. */
+wd_status wd__trajectory_source_save_window(wd_trajectory_source *s, wd_err *err);
+wd_status wd__trajectory_source_save_all(wd_trajectory_source *s, wd_err *err);
+
+/* ---- source_trajectory_windows.c ---- */
 
 /* A wd_source_vtable's begin_step: takes a snapshot if it is time, or gives it up behind
  * on_policy_end. The round that has begun is made whole before, so that each round's states are of

@@ -241,6 +241,7 @@ static void begin_states(void *context, const int64_t *states, int64_t count)
         }
     }
     bring_states(s, info, ring_index, states, count);
+    if (s->saving.writer) wd__trajectory_source_round_states(s, states, count);
 }
 
 /* Notes, for each state of the window, the step that its velocity leads to, and the event that
@@ -343,6 +344,7 @@ static wd_status run_window(wd_trajectory_source *s, int64_t first, int64_t coun
     const bool shared = s->exchange.gathers && wd_sweep_is_shared(s->sweep);
     const bool each = s->exchange.gathers && !shared;
     const int64_t n = s->ring.state_count;
+    WD_TRY(wd__trajectory_source_save_window(s, err));
     begin_window(s, first, count);
     const wd_window_ahead ahead = announce(s, count, each);
     w->own = ahead.first;
@@ -358,6 +360,7 @@ static wd_status run_window(wd_trajectory_source *s, int64_t first, int64_t coun
                               .context = s,
                               .delivered = w->delivered + w->own};
     if (window.count) WD_TRY(wd_sweep_run(s->sweep, &window, err));
+    if (s->saving.writer) wd__trajectory_source_round_velocities(s);
     if (each)
         send_window(s, count);
     else if (!shared)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "core/error.h"
+#include "core/random.h"
 
 enum { WD_TRAJECTORY_SIGMAS_MAX = 64 };
 
@@ -80,6 +81,10 @@ wd_status wd_trajectory_experts(uint8_t **out, int64_t *rounds,
 
 /* Prompt of the trajectories of a pair: a new order of all prompts in every epoch. */
 int64_t wd__trajectory_prompt(const wd_trajectory_options *options, int64_t pair);
+
+/* Where i goes in a permutation of [0, count), of the many that a key can name; it costs no memory.
+ */
+int64_t wd__permute(int64_t i, int64_t count, wd_random key);
 
 /* Which target (or chord, where student_steps is set: train/targets/chord.h) sample number `sample`
  * of the student's stream trains on, each being used `reuse` times on average: every reuse-th
