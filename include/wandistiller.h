@@ -88,7 +88,7 @@ typedef struct wd_train_options {
                                   * which computes in bf16 on every device; NULL: "bf16" on GPUs,
                                   * "no" where the processor is the only device */
     /* data */
-    const char *data_path; /* prompts: a file, or a folder with some; required */
+    const char *data_path; /* prompts: a file, or a folder with some; required, but with targets */
     const char *negative_prompt;
     int64_t height, width;       /* pixels; 0: student_config's image_size, else the teacher's */
     int64_t max_sequence_length; /* text tokens; 0: student_config's, else the tokenizer's */
@@ -192,7 +192,12 @@ typedef struct wd_train_options {
     /* The column of the file of data_path, or the key of its JSON objects, that has the prompt;
      * NULL: prompt, caption or text. */
     const char *prompt_column;
-    uint64_t reserved[6];
+    /* Folders of targets (docs/which-recipe.md): to which the run writes its targets as they are
+     * made, NULL: none; and from which it trains without a teacher in memory, NULL: it makes them.
+     * With `targets` data_path may be NULL, and teacher_path's transformer need have no weights
+     * where there is init_student. */
+    const char *save_targets, *targets;
+    uint64_t reserved[4];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */
@@ -433,9 +438,10 @@ enum {
      * does. */
     WD_OPTION_STUDENT = 16,
     WD_OPTION_SAME_STUDENT = 32,
-    WD_OPTION_PART = 64,      /* names a part of a model that lies elsewhere than in its folder */
-    WD_OPTION_OR_PARTS = 128, /* required only where no part is named */
-    WD_OPTION_WRITTEN = 256   /* a WD_OPTION_FILE that the job writes */
+    WD_OPTION_PART = 64,       /* names a part of a model that lies elsewhere than in its folder */
+    WD_OPTION_OR_PARTS = 128,  /* required only where no part is named */
+    WD_OPTION_WRITTEN = 256,   /* a WD_OPTION_FILE that the job writes */
+    WD_OPTION_OR_TARGETS = 512 /* required only where the option targets is not given */
 };
 
 /* One option of a job. All strings are static. */

@@ -54,6 +54,7 @@ static void structs_keep_their_size(void **state)
     assert_int_equal(offsetof(wd_train_options, optimizer_device), 1192); /* reserved before */
     assert_int_equal(offsetof(wd_train_options, ema_device), 1200);       /* likewise */
     assert_int_equal(offsetof(wd_train_options, prompt_column), 1208);    /* likewise */
+    assert_int_equal(offsetof(wd_train_options, targets), 1224);          /* likewise */
     assert_int_equal(offsetof(wd_plan_options, svg), 1304);
     assert_int_equal(sizeof(wd_train_result), 104);
     assert_int_equal(sizeof(wd_progress), 128);

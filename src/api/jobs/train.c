@@ -21,6 +21,7 @@
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
 #include "api/plan/suggestions.h"
+#include "api/plan/targets_plan.h"
 #include "api/plan/train_cluster.h"
 #include "api/plan/train_plan.h"
 #include "api/setup/device_memory.h"
@@ -28,6 +29,7 @@
 #include "api/setup/memory_report.h"
 #include "api/setup/rank_gpus.h"
 #include "api/setup/ranks.h"
+#include "api/setup/stored_targets.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -71,17 +73,19 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
                            wd_devices *devices, wd_teacher_map *map, wd_err *err)
 {
     char line[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT], place[WD_OPTIMIZER_PLACE_TEXT];
+    char targets[WD_TARGETS_TEXT];
     wd_memory_plan text = {0};
     WD_TRY(wd_train_setup_key_teacher(s, err));
     WD_TRY(wd__train_agree(s, err));
     WD_TRY(wd_encoding_plan(&text, s, devices, map, err));
+    WD_TRY(wd_stored_targets_describe(s, err));
     WD_TRY(wd_train_plan_open(where, s, devices, map, &text, err));
     WD_TRY(wd_train_plan_count_program(where, s, err));
     WD_TRY(wd__train_agree_on_plan(where, s, err));
     *plan = text;
     s->trainer.samples.decoder = devices->teacher[wd_train_plan_decoder(where, &where->chosen)];
     WD_TRY(wd_memory_plan_stepper(plan, &s->trainer.stepper, &s->trainer.samples, devices,
-                                  &where->chosen.placement, err));
+                                  s->store ? NULL : &where->chosen.placement, err));
     plan_program(plan, s);
     say_run(s);
     wd_train_plan_line(line, sizeof line, where, &where->chosen);
@@ -89,6 +93,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     wd_log(WD_LOG_INFO, "in all: %s", wd_run_length_text(line, where, s, &where->chosen));
     if (*wd_optimizer_place_text(place, where, s)) wd_log(WD_LOG_INFO, "%s", place);
     if (*wd_sheets_text(sheets, where, s)) wd_log(WD_LOG_INFO, "%s", sheets);
+    if (*wd_targets_plan_text(targets, where, s)) wd_log(WD_LOG_INFO, "%s", targets);
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
         wd_log(WD_LOG_WARNING, "%s", line);
@@ -245,21 +250,31 @@ static wd_status end_untouched(wd_train_result *out, const wd_train_setup *s, wd
     return WD_OK;
 }
 
+/* Loads the teacher; *out = NULL where there are stored targets. */
+static wd_status open_teacher(wd_residency **out, const wd_train_setup *s,
+                              const wd_train_plan *where, wd_err *err)
+{
+    wd_devices *d = where->devices;
+    *out = NULL;
+    if (s->store) return WD_OK;
+    return wd_residency_open_placed(out, &s->teacher, &where->chosen.placement,
+                                    s->trainer.stepper.teacher_dtype, d->teacher, d->host, s->comm,
+                                    err);
+}
+
 static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
                              wd_err *err)
 {
     wd_trainer_result result;
     wd_residency *residency;
     wd_devices *d = where->devices;
-    const wd_placement *placement = &where->chosen.placement;
     wd_err why = {0};
-    const wd_status opened = wd_residency_open_placed(&residency, &s->teacher, placement,
-                                                      s->trainer.stepper.teacher_dtype, d->teacher,
-                                                      d->host, s->comm, &why);
+    const wd_status opened = open_teacher(&residency, s, where, &why);
     if (opened == WD_INTERRUPTED) return end_untouched(out, s, err);
     if (opened != WD_OK && err) *err = why;
     if (opened != WD_OK) return opened;
-    const wd_stepper_teacher teacher = {residency, placement, d->teacher, d->home};
+    const wd_stepper_teacher teacher = {residency, s->store ? NULL : &where->chosen.placement,
+                                        d->teacher, d->home};
     const wd_status status = wd_trainer_run(&result, &s->trainer, &teacher, d->student, err);
     wd_residency_close(residency);
     if (status != WD_OK) return status;
@@ -301,6 +316,7 @@ static wd_status make_overlay(wd_train_setup *s, wd_err *err)
     wd_comm *comm = s->comm;
     const bool quantises = s->teacher.overlay.quantised != WD_F32;
     if (!s->teacher.lora[0] && !s->teacher.lora[1] && !quantises) return WD_OK;
+    if (!wd_train_reads_teacher(s)) return WD_OK;
     wd_status made = WD_OK;
     if (!comm->host_rank) made = wd_pipeline_make_overlay(&s->teacher, err);
     if (made != WD_OK && made != WD_INTERRUPTED) return made;

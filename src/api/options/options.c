@@ -377,6 +377,22 @@ static bool names_part(const void *options, const wd_option_table *table)
     return false;
 }
 
+static bool names_targets(const void *options, const wd_option_table *table)
+{
+    for (int64_t i = 0; i < table->count; i++) {
+        const wd_option *o = &table->option[i];
+        if (!strcmp(o->name, "targets")) return is_given((const char *)options + o->offset, o);
+    }
+    return false;
+}
+
+/* Whether an option is not needed though it is marked as required. */
+static bool is_replaced(const wd_option *o, const void *options, const wd_option_table *table)
+{
+    return (o->flags & WD_OPTION_OR_PARTS && names_part(options, table)) ||
+           (o->flags & WD_OPTION_OR_TARGETS && names_targets(options, table));
+}
+
 wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
 {
     const wd_option_table table = table_of(job);
@@ -386,8 +402,7 @@ wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
         const void *field = (const char *)options + o->offset;
         if (is_given(field, o))
             WD_TRY(check_value(field, o, err));
-        else if (o->flags & WD_OPTION_REQUIRED &&
-                 !(o->flags & WD_OPTION_OR_PARTS && names_part(options, &table)))
+        else if (o->flags & WD_OPTION_REQUIRED && !is_replaced(o, options, &table))
             return wd_fail(err, WD_INVALID_ARGUMENT, "%s needs --%s: %s", wd_job_name(job), o->name,
                            o->help);
         else if (*o->default_text)

@@ -84,10 +84,10 @@ static const wd_option table[] = {
              "time"},
 
     {WD_TEXT_LINE(data_path, "", "PATH"), .group = "Prompts",
-     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_OR_TARGETS | WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help = "Prompts: a text file with one per line; a .csv, .tsv, .json or .jsonl file; or a "
              "folder: its prompts.txt, else its metadata.jsonl or metadata.csv, else its .txt "
-             "files, each of them one caption"},
+             "files, each of them one caption. Not needed with TARGETS, which has its own"},
     {WD_TEXT_LINE(prompt_column, "", "NAME"), .group = "Prompts", .flags = WD_OPTION_STUDENT,
      .help = "Column of the table, or key of the JSON objects, that has the prompt; default: "
              "prompt, caption or text"},
@@ -161,6 +161,17 @@ static const wd_option table[] = {
          "Guidance of the low-noise expert's targets; default: GUIDANCE_SCALE if that is given"},
     {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How far noise levels are shifted towards noise; default: the teacher's scheduler's"},
+
+    {WD_TEXT_LINE(save_targets, "", "DIR"), .group = "Objective",
+     .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_STUDENT,
+     .help = "Write all targets to this new folder as they are made, for later runs with TARGETS. "
+             "States and velocities are rounded to bfloat16, also for this run's own student. One "
+             "rank, one recipe"},
+    {WD_TEXT_LINE(targets, "", "DIR"), .group = "Objective",
+     .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .help = "Train from the targets in a folder of SAVE_TARGETS, with no teacher in memory. With "
+             "the same options the student is the same, bit for bit, as that of the run that made "
+             "them; sizes, student, batches and learning rate may differ (docs/which-recipe.md)"},
 
     {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Samples of a micro-batch; 0: as many as have 512 image tokens, at least 2"},

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "api/options/config.h"
+#include "api/plan/targets_plan.h"
 #include "api/setup/memory_report.h"
 #include "core/log.h"
 #include "model/text_cache/text_cache.h"
@@ -26,7 +27,7 @@ static const double SLOWER = 1.5;
 /* ---- items ---- */
 
 /* Sets the item's file system, that of `path`. There are no more than WD_DISKS_MAX, since there are
- * only so many folders: output, checkpoints, sheets and cache. */
+ * only so many folders: output, checkpoints, sheets, cache and targets. */
 static wd_status find_disk(wd_disk_item *item, wd_disk_plan *p, const char *path, wd_err *err)
 {
     wd_disk_space space;
@@ -83,6 +84,9 @@ static wd_status add_cache(wd_disk_plan *p, const wd_train_plan *plan, const wd_
         WD_TRY(preset_bytes(&bytes, &s->teacher, err));
         add(p, item, bytes, "quantised weights of the teacher");
     }
+    WD_TRY(find_disk(&item, p, s->text_dir, err));
+    if (s->options.targets || s->options.save_targets) item.folder = WD_DISK_TARGETS;
+    if (s->options.cache_dir) item.folder = WD_DISK_CACHE;
     if (s->embeds.cache)
         add(p, item, wd_text_cache_bytes_to_write(s->embeds.cache), "prompt embeddings");
     return WD_OK;
@@ -198,6 +202,19 @@ static double sheet_bytes(const wd_train_setup *s)
     return 3 * ((double)s->trainer.samples.count * width + TITLE) * (2 * height + TITLE);
 }
 
+/* Targets that are stored. Of a run that time ends they are a bound. */
+static wd_status add_targets(wd_disk_plan *p, const wd_train_plan *plan, const wd_train_setup *s,
+                             wd_err *err)
+{
+    wd_disk_item item = {.folder = WD_DISK_TARGETS};
+    const double steps = steps_to_come(plan, s);
+    item.is_bound = s->options.max_minutes > 0;
+    if (!s->options.save_targets || isinf(steps)) return WD_OK;
+    WD_TRY(find_disk(&item, p, s->options.save_targets, err));
+    add(p, item, (uint64_t)wd__targets_plan_bytes(s, steps), "stored targets");
+    return WD_OK;
+}
+
 static wd_status add_records(wd_disk_plan *p, const wd_train_plan *plan, const wd_train_setup *s,
                              wd_err *err)
 {
@@ -240,6 +257,7 @@ wd_status wd_disk_plan_make(wd_disk_plan *out, const wd_train_plan *plan, const 
         WD_TRY(add_checkpoints(out, plan, s, err));
         WD_TRY(add_student(out, s, err));
         WD_TRY(add_records(out, plan, s, err));
+        WD_TRY(add_targets(out, plan, s, err));
     }
     WD_TRY(add_cache(out, plan, s, err));
     for (int d = 0; d < out->disks; d++) {
@@ -291,10 +309,12 @@ static void say_ways(const wd_disk_plan *p, int disk, const wd_train_setup *s)
     const wd_disk *k = &p->disk[disk];
     const uint64_t cache = bytes_in(p, disk, WD_DISK_CACHE);
     const uint64_t output = bytes_in(p, disk, WD_DISK_OUTPUT);
+    const uint64_t targets = bytes_in(p, disk, WD_DISK_TARGETS);
     const bool is_counted = s->trainer.checkpoint_interval && p->kept > 1; /* not by time */
     const uint64_t more = is_counted ? (uint64_t)(p->kept - 1) * p->checkpoint_bytes : 0;
     if (more && more <= output) say_way(k, "--keep_checkpoints 1", more);
     if (cache) say_way(k, "--cache_dir DIR on another disk", cache);
+    if (targets) say_way(k, "--save_targets DIR on another disk", targets);
     if (!output) return;
     wd_log(WD_LOG_ERROR, "  --output_dir DIR on another disk");
     if (p->checkpoint.other < p->checkpoint.weights) return;

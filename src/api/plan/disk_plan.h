@@ -11,7 +11,7 @@
 #include "core/text.h"
 #include "io/file/disk.h"
 
-enum { WD_DISKS_MAX = 4, WD_DISK_ITEMS_MAX = 12 };
+enum { WD_DISKS_MAX = 5, WD_DISK_ITEMS_MAX = 13 };
 
 /* When an item is on the disk. A checkpoint that is being written and the student, which comes at
  * the end, are never there together. */
@@ -22,7 +22,12 @@ typedef enum wd_disk_while {
 } wd_disk_while;
 
 /* The folder that an item lies in, or below. */
-typedef enum wd_disk_folder { WD_DISK_OUTPUT, WD_DISK_CACHE, WD_DISK_SHEETS } wd_disk_folder;
+typedef enum wd_disk_folder {
+    WD_DISK_OUTPUT,
+    WD_DISK_CACHE,
+    WD_DISK_SHEETS,
+    WD_DISK_TARGETS
+} wd_disk_folder;
 
 typedef struct wd_disk_item {
     char name[64];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/plan/train_cluster.h"
+#include "api/setup/stored_targets.h"
 #include "api/setup/memory_report.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -20,6 +21,7 @@ static wd_status choose_text(wd_train_setup *s, wd_err *err)
     wd_prompt_embeds_key(s->prompts_key, &s->embeds, s->data.count);
     snprintf(s->text_encoder_key, sizeof s->text_encoder_key, "%s",
              wd_text_cache_key(s->embeds.cache));
+    WD_TRY(wd_stored_targets_compare(s, err));
     if (*s->resume) {
         WD_TRY(wd_train_setup_key_teacher(s, err));
         WD_TRY(wd_trainer_resume_options(&s->trainer, err));
@@ -204,7 +206,7 @@ wd_status wd_encoding_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *
                            wd_teacher_map *map, wd_err *err)
 {
     WD_TRY(choose_encoder(map, s, devices, err));
-    const wd_text_place place = {s->cache_dir, s->trainer.text_kernels};
+    const wd_text_place place = {s->text_dir, s->trainer.text_kernels};
     WD_TRY(wd_prompt_embeds_open(&s->embeds, &place, &s->teacher, s->prompt,
                                  s->data.count + s->samples, s->options.negative_prompt,
                                  s->options.max_sequence_length, s->encoder_dtype, err));

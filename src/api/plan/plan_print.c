@@ -9,6 +9,7 @@
 #include "api/plan/plan_links.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
+#include "api/plan/targets_plan.h"
 #include "api/setup/memory_report.h"
 #include "core/text.h"
 #include "train/network/params.h"
@@ -263,14 +264,20 @@ static void say_legend(wd_text_builder *p, const wd_plan_table *t)
 static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
 {
     const char *small = wd__train_plan_lacks_to_encode(t->plan);
-    char sheets[WD_SHEETS_TEXT], place[WD_OPTIMIZER_PLACE_TEXT];
-    say_titles(p, t);
-    for (int k = 0; k < WD_STRATEGY_auto; k++) say_strategy(p, t, k);
-    say_legend(p, t);
+    char sheets[WD_SHEETS_TEXT], place[WD_OPTIMIZER_PLACE_TEXT], targets[WD_TARGETS_TEXT];
+    char line[256];
+    if (t->plan->no_teacher) {
+        wd_train_plan_line(line, sizeof line, t->plan, t->shown);
+        wd_text_builder_say(p, "%s\n", line);
+    } else {
+        say_titles(p, t);
+        for (int k = 0; k < WD_STRATEGY_auto; k++) say_strategy(p, t, k);
+        say_legend(p, t);
+    }
     if (small)
         wd_text_builder_say(p, "train refuses %s: %s has no room for what encodes the prompts\n",
                             t->plan->map.given ? "custom" : "them all", small);
-    if (t->shown->fits && t->guided_seconds > 0)
+    if (t->shown->fits && t->guided_seconds > 0 && !t->plan->no_teacher)
         wd_text_builder_say(
             p,
             "this run has no guidance; with it the teacher makes two evaluations for each "
@@ -278,8 +285,8 @@ static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
             t->guided_seconds);
     if (*wd_optimizer_place_text(place, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", place);
     if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", sheets);
+    if (*wd_targets_plan_text(targets, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", targets);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
-        char line[256];
         const bool shown = t->verbose || t->strategy[k].strategy == t->shown->strategy;
         if (shown && wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
             wd_text_builder_say(p, "%s\n", line);
@@ -372,12 +379,13 @@ static void say_items(wd_text_builder *p, const wd_plan_table *t)
 {
     const wd_memory_plan items = wd__plan_items(t->plan, t->shown);
     const wd_devices *d = t->plan->devices;
-    wd_text_builder_say(
-        p, "%s, by what it is%s:\n  %-44s %9s", wd_strategy_name(t->shown->strategy),
-        t->plan->input.cluster.ranks > 1 ? ", of the fullest rank; of what a host's ranks share "
-                                           "its part"
-                                         : "",
-        "", "host");
+    wd_text_builder_say(p, "%s, by what it is%s:\n  %-44s %9s",
+                        t->plan->no_teacher ? "memory" : wd_strategy_name(t->shown->strategy),
+                        t->plan->input.cluster.ranks > 1
+                            ? ", of the fullest rank; of what a host's ranks share "
+                              "its part"
+                            : "",
+                        "", "host");
     for (int i = 0; i < shown_devices(t); i++)
         if (is_pool(d, i)) wd_text_builder_say(p, " %9s", d->name[i]);
     wd_text_builder_say(p, "\n");
@@ -444,7 +452,7 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b, s:I, s:s, s:s, s:o, s:o, s:o}",
+        "s:b, s:I, s:s, s:s, s:o, s:o, s:o, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.student),
@@ -462,5 +470,6 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
         table->setup->trainer.stepper.place == WD_STATE_ON_DEVICE ? "device" : "host",
         "guided_seconds_per_step",
         table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(), "disk",
-        wd__disk_plan_json(table->disks), "verdict", wd__plan_verdict_json(table));
+        wd__disk_plan_json(table->disks), "verdict", wd__plan_verdict_json(table), "targets",
+        wd__targets_plan_json(table->plan, table->setup));
 }

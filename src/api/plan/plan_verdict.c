@@ -173,7 +173,7 @@ void wd__plan_command_options(wd_train_options *out, const wd_plan_options *opti
         out->teacher_preset = options->teacher_preset;
     else if (!out->teacher_path)
         out->teacher_path = wd_preset_hub_id(options->teacher_preset);
-    if (!out->data_path) out->data_path = "prompts.txt";
+    if (!out->data_path && !out->targets) out->data_path = "prompts.txt";
     if (!strcmp(out->output_dir, usual.output_dir)) out->output_dir = "student";
     if (devices->device[0].type == WD_DEVICE_SIM) {
         out->devices = usual.devices;
@@ -269,7 +269,10 @@ void wd__plan_verdict_say(wd_text_builder *p, const wd_plan_table *t)
         wd_text_builder_say(p, "fits into memory under %s, but not on the disk\n", strategy);
         return;
     }
-    wd_text_builder_say(p, "fits under %s: ", strategy);
+    if (t->plan->no_teacher)
+        wd_text_builder_say(p, "fits: ");
+    else
+        wd_text_builder_say(p, "fits under %s: ", strategy);
     say_time(p, t, &length);
     wd_text_builder_say(
         p, ", %s of host memory",

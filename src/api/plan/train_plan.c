@@ -45,6 +45,22 @@ static uint64_t bytes_to_write(const wd_safetensors *weights)
     return bytes;
 }
 
+/* Without a teacher its stages take neither memory nor time. */
+static void size_of_none(wd_train_plan *p, const wd_train_setup *s)
+{
+    p->merged_bytes = 0;
+    p->input.size = (wd_teacher_size){.experts = wd_teacher_experts(&s->teacher),
+                                      .stages = wd_dit_stages(&s->teacher.dit)};
+}
+
+static wd_status need_nothing(wd_sweep_need *out, const wd_sweep_options *options,
+                              wd_device *target, wd_err *err)
+{
+    (void)options, (void)target, (void)err;
+    *out = (wd_sweep_need){0};
+    return WD_OK;
+}
+
 static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
     wd_status status = WD_OK;
@@ -150,7 +166,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->sweep = wd_stepper_sweep_options(m);
     in->cluster.teacher = wd_precision_of(in->sweep.dtype);
     in->cluster.student = wd_precision_of(m->student_dtype);
-    in->devices.need = wd_sweep_plan_need;
+    in->devices.need = s->no_teacher ? need_nothing : wd_sweep_plan_need;
     in->request.teacher_rank = o->teacher_rank > 0 ? (int)o->teacher_rank : 0;
     in->request.buffers = (int)o->teacher_prefetch + 1;
     in->rounds.trajectories = m->trajectory.slots;
@@ -195,11 +211,15 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
                            bool gives_up, wd_err *err)
 {
     wd_stepper_options *m = &s->trainer.stepper;
+    p->no_teacher = s->no_teacher;
     WD_TRY(choose_strategy(p, s, err));
     WD_TRY(wd__train_cluster_budgets(p, s, like, err));
     if (gives_up && is_hopeless(p))
         return wd_fail(err, WD_DOES_NOT_FIT, "the student alone needs more memory than there is");
-    WD_TRY(size_from_files(p, s, err));
+    if (s->no_teacher)
+        size_of_none(p, s);
+    else
+        WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
     const wd_stepper_options busiest = wd_stepper_in_phase_of_most_targets(m);
     WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds.count, &busiest.trajectory,
@@ -397,6 +417,12 @@ void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
     if (plan->input.cluster.ranks > 1)
         snprintf(ranks, sizeof ranks, " on %d ranks, %.3g samples/s", plan->input.cluster.ranks,
                  wd__train_plan_samples_per_s(plan, candidate));
+    if (plan->no_teacher) {
+        snprintf(out, out_bytes, "no teacher, stored targets: %.3g s per step%s, limited by %s",
+                 candidate->step_seconds, ranks,
+                 wd__train_plan_limit(limit, sizeof limit, plan, candidate));
+        return;
+    }
     snprintf(out, out_bytes,
              "teacher: %s%s, window %" PRId64 ", %" PRId64
              " at a time: %.3g s per step%s, limited by %s",

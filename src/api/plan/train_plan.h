@@ -47,6 +47,7 @@ typedef struct wd_train_plan {
     size_t host_budget;
     size_t program_bytes; /* host memory that is measured instead of planned: libraries, kernels,
                              prompts, and some slack; 0: not measured */
+    bool no_teacher;      /* targets are stored: all strategies are the same */
     double step_samples;  /* of all ranks */
     wd_sheets sheets;
     double sheets_share; /* share of the time between two sheets that drawing one takes */

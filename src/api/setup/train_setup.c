@@ -10,6 +10,7 @@
 #include "api/options/option_paths.h"
 #include "api/options/tables.h"
 #include "api/setup/dtypes.h"
+#include "api/setup/stored_targets.h"
 #include "api/setup/train_objective.h"
 #include "core/host.h"
 #include "core/log.h"
@@ -57,9 +58,12 @@ static wd_status choose_samples(wd_train_setup *s, const char *const **list, wd_
 static wd_status read_prompts(wd_train_setup *s, wd_err *err)
 {
     const char *const *samples = NULL;
-    const bool given = s->options.data_path;
-    if (given)
-        WD_TRY(wd_prompts_open(&s->data, s->options.data_path, s->options.prompt_column, err));
+    char stored[WD_PATH_MAX];
+    WD_TRY(wd__stored_targets_prompts(stored, s, err));
+    const char *path = s->options.data_path ? s->options.data_path : *stored ? stored : NULL;
+    const char *column = s->options.data_path ? s->options.prompt_column : NULL;
+    const bool given = path;
+    if (given) WD_TRY(wd_prompts_open(&s->data, path, column, err));
     WD_TRY(choose_samples(s, &samples, err));
     if (!given && !samples && *s->teacher.path && strcmp(s->options.save_samples, "false"))
         s->samples = SAMPLES_DEFAULT;
@@ -214,6 +218,7 @@ static wd_status choose_folders(wd_train_setup *s, wd_err *err)
         WD_TRY(wd_path_join(s->sample_dir, "", o->sample_dir, err));
     else
         WD_TRY(wd_path_join(s->sample_dir, o->output_dir, "samples", err));
+    WD_TRY(wd__stored_targets_text_dir(s, err));
     return find_checkpoint(s, err);
 }
 
@@ -270,6 +275,8 @@ static void fill_stepper(wd_train_setup *s)
         .optimizer = optimizer,
         .text = wd_prompt_embeds_text,
         .text_context = &s->embeds,
+        .store_to = o->save_targets ? &s->saving : NULL,
+        .stored = s->store,
     };
     memcpy(s->trainer.stepper.trajectory.sigma, s->sigma, sizeof s->sigma);
     wd__train_dtypes_apply(s);
@@ -362,6 +369,7 @@ static wd_status check_folders(const wd_train_setup *s, wd_err *err)
     if (s->comm && s->comm->rank) return WD_OK;
     WD_TRY(wd_folder_check_writable(s->options.output_dir, "--output_dir", err));
     WD_TRY(wd_folder_check_writable(s->cache_dir, "--cache_dir", err));
+    WD_TRY(wd__stored_targets_check_folder(s, err));
     if (!s->samples) return WD_OK;
     return wd_folder_check_writable(s->sample_dir, "--sample_dir", err);
 }
@@ -393,6 +401,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(wd_pipeline_open_parts(&s->teacher, s->options.teacher_path, &parts, err));
     WD_TRY(check_guidance(s, err));
     WD_TRY(wd_pipeline_require_experts(&s->teacher, err));
+    WD_TRY(wd__stored_targets_open(s, err));
     WD_TRY(wd_export_check(s->options.output_dir, &s->teacher, err));
     WD_TRY(wd_student_check_forms(s->options.output_dir, &s->forms, err));
     if (!s->comm || !s->comm->rank)
@@ -409,7 +418,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(check_folders(s, err));
     warn_of_clients(s);
     fill_trainer(s);
-    return WD_OK;
+    return wd__stored_targets_check(s, err);
 }
 
 static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err)
@@ -448,6 +457,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(wd_student_forms_parse(&s->forms, s->options.export_to, err));
     WD_TRY(open_teacher(s, preset, err));
     WD_TRY(check_other_parts(&s->teacher, err));
+    WD_TRY(wd__stored_targets_open(s, err));
     WD_TRY(open_student(s, err));
     WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
@@ -462,7 +472,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     if (!m->trajectory.prompts) m->trajectory.prompts = 1;
     m->text_tokens = s->options.max_sequence_length;
     m->text_repeat = 1;
-    return WD_OK;
+    return wd__stored_targets_check(s, err);
 }
 
 wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_options *options,
@@ -504,6 +514,10 @@ void wd_train_setup_close(wd_train_setup *setup)
 {
     wd_output_close(&setup->output);
     wd_prompt_embeds_close(&setup->embeds);
+    wd_target_store_close(setup->store);
+    json_decref(setup->saved_run);
+    setup->store = NULL;
+    setup->saved_run = NULL;
     wd_free((void *)setup->prompt);
     wd_prompts_close(&setup->sample_file);
     wd_prompts_close(&setup->data);

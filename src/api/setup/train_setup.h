@@ -33,9 +33,14 @@ typedef struct wd_train_setup {
     wd_output output;         /* of rank 0 */
     char resume[WD_PATH_MAX]; /* the checkpoint's folder; "": a new run */
     const char *begun_teacher_dtype, *begun_mixed_precision; /* of its run; NULL: a new run */
-    int64_t first_step;      /* files after this step are moved to earlier-N; 0: all files */
-    bool output_begun;       /* rank 0 has moved them and written run.json */
-    wd_prompt_embeds embeds; /* opened by the caller; closed here */
+    int64_t first_step;         /* files after this step are moved to earlier-N; 0: all files */
+    bool output_begun;          /* rank 0 has moved them and written run.json */
+    wd_target_store *store;     /* of the option targets; NULL: targets are made */
+    bool no_teacher;            /* none is in memory, because there is a store, or in a plan */
+    wd_store_options saving;    /* of the option save_targets */
+    json_t *saved_run;          /* what saving.run says; NULL: not made yet */
+    char text_dir[WD_PATH_MAX]; /* where prompt embeddings are kept */
+    wd_prompt_embeds embeds;    /* opened by the caller; closed here */
     char prompts_key[WD_PROMPTS_KEY_MAX];          /* of data; the caller computes it */
     char teacher_key[WD_SAFETENSORS_KEY_MAX];      /* of its experts' weights; "": not known yet */
     char text_encoder_key[WD_SAFETENSORS_KEY_MAX]; /* the caller computes it */
@@ -47,6 +52,13 @@ typedef struct wd_train_setup {
 /* Computes teacher_key, one for all experts, if it is not known: it reads some pages of the
  * weights. Checkpoints contain it, so that a resumed run must have the same. */
 wd_status wd_train_setup_key_teacher(wd_train_setup *setup, wd_err *err);
+
+/* Whether the run reads weights of the teacher's transformer: not where it has stored targets, and
+ * an earlier student or a checkpoint to start from. */
+static inline bool wd_train_reads_teacher(const wd_train_setup *setup)
+{
+    return !setup->options.targets || !(setup->options.init_student || setup->options.resume);
+}
 
 /* Sets up a run. *out must not be moved, since the trainer's options point into it. */
 wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_comm *comm,

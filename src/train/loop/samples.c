@@ -69,6 +69,12 @@ wd_samples_work wd__samples_last_work(const wd_samples *samples)
     return samples->work;
 }
 
+/* With stored targets sheets have the student's pictures alone. */
+static bool has_teacher(const wd_samples *s)
+{
+    return !wd__stepper_options_of(s->stepper)->stored;
+}
+
 /* ---- velocities of a group of pictures ---- */
 
 /* A group of at most `count` pictures that go through a sampler together. */
@@ -267,15 +273,16 @@ static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_
     const char **labels = NULL;
     wd_image sheet = {0};
     char path[WD_PATH_MAX], name[64];
-    const char *const rows[] = {"teacher", "student"};
+    const char *const names[] = {"teacher", "student"}, *const *rows = names + !has_teacher(s);
+    const int64_t above = has_teacher(s) ? count : 0; /* pictures above the student's */
     WD_TRY_OUT(wd_alloc((void **)&pictures, (size_t)(2 * count), sizeof *pictures, "a sheet", err));
     WD_TRY_OUT(wd_alloc((void **)&labels, (size_t)(2 * count), sizeof *labels, "a sheet", err));
     for (int64_t i = 0; i < count; i++) {
-        pictures[i] = s->teacher + i * s->picture_bytes;
-        pictures[count + i] = student + i * s->picture_bytes;
-        labels[count + i] = s->options.prompt[i];
+        if (above) pictures[i] = s->teacher + i * s->picture_bytes;
+        pictures[above + i] = student + i * s->picture_bytes;
+        labels[above + i] = s->options.prompt[i];
     }
-    const wd_sheet layout = {.rows = 2,
+    const wd_sheet layout = {.rows = above ? 2 : 1,
                              .columns = count,
                              .height = m->latent_height * scale,
                              .width = m->latent_width * scale,
@@ -319,7 +326,7 @@ wd_status wd__samples_write(wd_samples *s, int64_t step, wd_err *err)
     s->given_up = false;
     wd_params_show(params, params->buffer[WD_PARAMS_EMA] ? WD_PARAMS_EMA : WD_PARAMS_P,
                    wd__stepper_queue(s->stepper));
-    if (!s->teacher) {
+    if (!s->teacher && has_teacher(s)) {
         WD_TRY_OUT(wd_alloc((void **)&teacher, bytes, 1, "pictures of the teacher", err));
         WD_TRY_OUT(draw(s, teacher, false, err));
         s->teacher = teacher;

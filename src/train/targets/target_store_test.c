@@ -199,6 +199,20 @@ static void another_runs_targets_stay(void **state)
     check_targets(path_to("written", ""), 25);
 }
 
+static void what_came_meanwhile_stays(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_target_writer *w = open_writer(path_to("late", ""));
+    wd_test_ok(put(w, 0, &err), &err);
+    wd_test_ok(wd_folder_make(path_to("late", ""), &err), &err);
+    wd_test_ok(wd_file_write(path_to("late", "prompts.jsonl"), "x", 1, &err), &err);
+    wd_test_refused(wd__target_writer_flush(w, &err), &err, WD_INVALID_ARGUMENT,
+                    "another run has begun to write targets there");
+    wd__target_writer_close(w);
+    assert_false(wd_path_exists(path_to("late", "targets.json")));
+}
+
 static void targets_that_are_not_finite_are_not_stored(void **state)
 {
     (void)state;
@@ -374,6 +388,7 @@ int main(void)
         cmocka_unit_test(a_store_that_is_too_short_is_left_as_it_is),
         cmocka_unit_test(folders_of_others_are_refused),
         cmocka_unit_test(another_runs_targets_stay),
+        cmocka_unit_test(what_came_meanwhile_stays),
         cmocka_unit_test(targets_that_are_not_finite_are_not_stored),
         cmocka_unit_test(a_folder_that_cannot_be_written_is_an_error),
         cmocka_unit_test(missing_files_are_named),

@@ -112,12 +112,26 @@ static wd_status compare_manifest(const char *path, const json_t *now, wd_err *e
                    path);
 }
 
+static int is_ours(const struct dirent *entry)
+{
+    return wd__store_is_file(entry) || !strcmp(entry->d_name, WD_STORE_PROMPTS);
+}
+
+/* Nothing that has come into the folder since the run began is replaced. */
 static wd_status make_folder(const wd_target_writer *w, const char *path, const json_t *manifest,
                              wd_err *err)
 {
     const char *folder = w->options.folder;
+    wd_folder_list list;
     WD_TRY(wd_folder_make(folder, err));
-    WD_TRY(wd_target_store_check_folder(folder, false, err));
+    WD_TRY(wd_folder_list_open(&list, folder, is_ours, NULL, err));
+    const int taken = list.count;
+    wd_folder_list_close(&list);
+    if (taken)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--save_targets %s: another run has begun to write targets there meanwhile: "
+                       "give each run a folder of its own",
+                       folder);
     WD_TRY(write_prompts(w, err));
     return wd_json_save(manifest, path, err);
 }
