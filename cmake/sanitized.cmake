@@ -13,13 +13,14 @@ set(WD_ASAN_TESTS
     teacher/plan/strategy teacher/plan/teacher_size teacher/plan/timeline teacher/plan/traffic
     teacher/run/residency_buffers teacher/run/residency_part teacher/run/residency_part_disk
     teacher/run/stage_order
-    train/loop/metrics train/loop/tensorboard train/targets/trajectory)
+    train/loop/metrics train/loop/tensorboard train/targets/target_store
+    train/targets/trajectory)
 # Threads: ranks, devices with threads of their own, and what reads while others compute.
 set(WD_TSAN_TESTS
     core/core core/stop io/file/file_reader dev/device dev/sim/sim dev/cuda/cuda dev/cuda/peers
     job/comm/dry job/comm/reduce job/comm/ring job/comm/shared job/comm/threads job/watch/watch
     teacher/run/residency_buffers teacher/run/residency_part_disk teacher/run/stage_order
-    train/network/optimizer_host)
+    train/network/optimizer_host train/targets/source_stored)
 
 set(WD_SANITIZED_TESTS)
 if(WD_SANITIZE MATCHES address)

@@ -372,7 +372,7 @@ typedef struct wd_common_options {
 typedef struct wd_train_result {
     bool stopped;    /* by wd_request_stop or stop_at_step, before it was done */
     int64_t steps;   /* of the run, including steps before it was resumed */
-    int64_t targets; /* velocities that the teacher has computed for the run */
+    int64_t targets; /* velocities that the teacher has computed for the run, or that were stored */
     double loss;     /* mean of the last hundred steps; NaN: no step since it was resumed */
     double seconds;  /* of training, including seconds before it was resumed */
     uint64_t reserved[8];

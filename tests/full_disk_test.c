@@ -199,6 +199,37 @@ static void quantised_weights_that_find_no_room(void **state)
     wd_program_succeeded(&program);
 }
 
+/* A folder of targets whose disk is too small is refused; where the disk becomes full on the way
+ * the run goes on, and what is stored can be trained from. */
+static void targets_that_find_no_room(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("storing"), *store = wd_test_path("disk/targets");
+    const char *read = wd_test_path("reading");
+    wd_err err;
+    open_disk(1 << 30);
+    wd_test_ok(wd_folder_remove(wd_test_path("disk/forms"), &err), &err);
+    const size_t used = used_bytes(), files = used_files();
+    open_disk(used + (8 << 10)); /* 13 KiB of targets */
+    wd_program_run(&program, RUN(out), "--save_targets", store);
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "disk: its file system has ");
+    assert_non_null(strstr(program.err, "--save_targets DIR on another disk: "));
+    assert_int_equal(used_bytes(), used);
+    open_disk_for(1 << 30, files + 4); /* a folder, two files and the first of the targets' */
+    wd_program_run(&program, RUN(out), "--save_targets", store);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "no more targets are stored: the store ends before"));
+    assert_non_null(strstr(program.err, store)); /* names the file */
+    open_disk(1 << 30);
+    wd_program_run(&program, RUN(read), "--targets", store);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "goes round again"));
+    wd_program_run(&program, RUN(out), "--save_targets", store, "--resume", "auto", "--num_steps",
+                   "12");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "with which this run goes on: no more targets are stored"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_run_goes_on_where_the_disk_is_full),
         cmocka_unit_test(forms_that_find_no_room),
         cmocka_unit_test(quantised_weights_that_find_no_room),
+        cmocka_unit_test(targets_that_find_no_room),
         cmocka_unit_test(a_disk_that_is_read_only_is_refused_at_the_start),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -3,6 +3,8 @@
 #include "runs.h"
 #include "teacher_copy.h"
 
+#include "io/json/json.h"
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -166,6 +168,9 @@ static void what_contradicts_the_targets_is_refused(void **state)
     }
     wd_program_run(&program, RUN("never"), "--targets", wd_test_path("store-2"));
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "give --student_steps");
+    wd_program_run(&program, RUN("never"), PROMPTS, CHORDS, "--recipe", "velocity,chord",
+                   "--save_targets", wd_test_path("store-9"));
+    wd_program_refused(&program, WD_UNSUPPORTED, "expected a --recipe of one phase");
     assert_false(wd_path_exists(wd_test_path("never")));
 }
 
@@ -230,6 +235,39 @@ static void damaged_targets_end_the_run(void **state)
     wd_free(text);
 }
 
+/* What targets.json says of its run is not trusted either. */
+static void strange_facts_are_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    const char *folder = wd_test_path("strange");
+    const char *const copy[] = {"-r", wd_test_path("store"), folder, NULL};
+    const char *path = wd_test_in(folder, "targets.json");
+    wd_program_wait(&program, wd_program_start_as("cp", copy));
+    const struct {
+        const char *key;
+        json_t *value;
+        const char *text;
+    } cases[] = {
+        {"guidance_scale", json_real(101), "guidance_scale: expected 0 to 100"},
+        {"height", json_integer(0), "height"},
+        {"max_sequence_length", json_integer(1 << 20), "max_sequence_length"},
+        {"teacher_key", json_string("0123456789012345678901234567890123456789"), "teacher_key"},
+        {"negative_prompt", json_null(), "negative_prompt"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *json, *whole;
+        wd_test_ok(wd_json_load(&json, path, &err), &err);
+        whole = json_deep_copy(json);
+        json_object_set_new(json_object_get(json, "run"), cases[i].key, cases[i].value);
+        wd_test_ok(wd_json_save(json, path, &err), &err);
+        wd_program_run(&program, RUN("never"), "--targets", folder);
+        wd_program_refused(&program, WD_BAD_FORMAT, cases[i].text);
+        wd_test_ok(wd_json_save(whole, path, &err), &err);
+        json_decref(json);
+        json_decref(whole);
+    }
+}
+
 /* ---- plans ---- */
 
 static json_t *planned(void)
@@ -291,6 +329,7 @@ int main(void)
         cmocka_unit_test(folders_of_others_are_refused),
         cmocka_unit_test(other_runs_are_not_resumed),
         cmocka_unit_test(damaged_targets_end_the_run),
+        cmocka_unit_test(strange_facts_are_refused),
         cmocka_unit_test(plans_count_targets),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -184,6 +184,16 @@ static wd_status add_checkpoint(wd_agreement *a, const char *path, wd_err *err)
     return WD_OK;
 }
 
+/* Adds the targets that ranks find in the folder of --targets. */
+static void add_targets(wd_agreement *a, const wd_train_setup *s)
+{
+    char text[64];
+    if (!s->store) return;
+    snprintf(text, sizeof text, "%.16s, %lld of them", wd_target_store_key(s->store),
+             (long long)wd_target_store_count(s->store));
+    wd__agree_on_text(a, "the stored targets", text);
+}
+
 static void add_prompts(wd_agreement *a, const wd_train_setup *s)
 {
     XXH64_hash_t hash = 0;
@@ -240,6 +250,7 @@ wd_status wd__train_agree(const wd_train_setup *setup, wd_err *err)
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
     wd__agree_on_text(a, "the program's version", wd_version());
     wd__agree_on_text(a, "the kernels", kernels);
+    add_targets(a, setup);
     add_prompts(a, setup); /* before the options, some of which follow from their number */
     add_options(a, &setup->options);
     add_teacher(a, setup);

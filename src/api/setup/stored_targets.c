@@ -67,6 +67,7 @@ static wd_status adopt_sizes(wd_train_setup *s, wd_json_reader run, wd_err *err)
 
 static wd_status adopt_teacher(wd_train_setup *s, wd_json_reader run, wd_err *err)
 {
+    enum { GUIDANCE_MAX = 100 }; /* of the option */
     wd_train_options *o = &s->options;
     double scale[2] = {0, 0};
     const char *negative = "", *key = "";
@@ -74,6 +75,10 @@ static wd_status adopt_teacher(wd_train_setup *s, wd_json_reader run, wd_err *er
     WD_TRY(wd_json_float(&scale[1], run, "guidance_scale_2", WD_JSON_REQUIRED, err));
     WD_TRY(wd_json_text(&negative, run, "negative_prompt", WD_JSON_REQUIRED, err));
     WD_TRY(wd_json_text(&key, run, "teacher_key", WD_JSON_REQUIRED, err));
+    for (int e = 0; e < 2; e++)
+        if (!(scale[e] >= 0 && scale[e] <= GUIDANCE_MAX))
+            return wd_fail(err, WD_BAD_FORMAT, "%s: guidance_scale: expected 0 to %d, found %g",
+                           run.where, GUIDANCE_MAX, scale[e]);
     WD_TRY(adopt_float(&o->guidance_scale, s, "guidance_scale", scale[0], err));
     if (wd_teacher_experts(&s->teacher) > 1)
         WD_TRY(adopt_float(&o->guidance_scale_2, s, "guidance_scale_2", scale[1], err));
@@ -97,6 +102,8 @@ static wd_status adopt_trajectories(wd_train_setup *s, wd_err *err)
     WD_TRY(adopt_int(&o->trajectory_steps, s, "trajectory_steps", usual.trajectory_steps, t->steps,
                      err));
     if (t->sigma[0] > 0 && !o->trajectory_sigmas) memcpy(s->sigma, t->sigma, sizeof s->sigma);
+    if (o->student_steps) /* else the store is refused, or no student can be on-policy */
+        WD_TRY(adopt_float(&o->on_policy_share, s, "on_policy_share", t->on_policy_share, err));
     return adopt_float(&o->flow_shift, s, "flow_shift", t->flow_shift, err);
 }
 

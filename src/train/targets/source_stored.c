@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "core/terminal_safe.h"
 #include "dev/ops.h"
 #include "train/targets/chord.h"
@@ -75,6 +76,12 @@ static wd_status check_same(const wd_source_options *o, wd_err *err)
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (same[i].then != same[i].now)
             return differs(o, same[i].option, same[i].then, same[i].now, err);
+    if (then->num_train_timesteps != now->num_train_timesteps ||
+        then->integer_timesteps != now->integer_timesteps)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--targets %s: its targets were made with a scheduler that counts timesteps "
+                       "in another way than this teacher's: give the teacher that made them",
+                       wd_target_store_folder(o->stored));
     for (int64_t k = 0; k < WD_TRAJECTORY_SIGMAS_MAX; k++)
         if (then->sigma[k] != now->sigma[k])
             return wd_fail(err, WD_INVALID_ARGUMENT,
@@ -223,15 +230,24 @@ static uint16_t *staged(const stored_source *s, int64_t index)
            (place * s->options.batches.samples_max + index) * s->parts * s->chord.state_count;
 }
 
+static const uint16_t *checked(const stored_source *s, int64_t target, const uint16_t *values)
+{
+    WD_REQUIRE(wd__target_store_is_checked(s->options.stored, target),
+               "target %" PRId64 " was not prepared", target);
+    return values;
+}
+
 /* Stages a block: its state, then its velocities. Returns the parts behind it. */
 static uint16_t *stage_block(const stored_source *s, uint16_t *to, const int64_t *target,
                              int64_t length)
 {
+    wd_target_store *store = s->options.stored;
     const int64_t n = s->chord.state_count;
     const size_t bytes = (size_t)n * sizeof *to;
-    memcpy(to, wd__target_store_state(s->options.stored, target[0]), bytes);
+    memcpy(to, checked(s, target[0], wd__target_store_state(store, target[0])), bytes);
     for (int64_t i = 0; i < length; i++)
-        memcpy(to + (1 + i) * n, wd__target_store_velocity(s->options.stored, target[i]), bytes);
+        memcpy(to + (1 + i) * n, checked(s, target[i], wd__target_store_velocity(store, target[i])),
+               bytes);
     return to + (1 + length) * n;
 }
 

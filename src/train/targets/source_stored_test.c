@@ -360,6 +360,9 @@ static void what_does_not_fit_is_refused(void **state)
     wd_test_refused(wd_stepper_check_stored(&o, &err), &err, WD_INVALID_ARGUMENT,
                     "--trajectory_sigmas");
     o = good;
+    o.trajectory.integer_timesteps = false;
+    wd_test_refused(wd_stepper_check_stored(&o, &err), &err, WD_INVALID_ARGUMENT, "timesteps");
+    o = good;
     o.trajectory.prompts = 4;
     wd_test_refused(wd_stepper_check_stored(&o, &err), &err, WD_INVALID_ARGUMENT, "--data_path");
     o = good;

@@ -3,11 +3,11 @@
 
 #include <inttypes.h>
 
+#include "model/sampling/schedule.h"
 #include "train/targets/chord.h"
 
-/* More than any option allows, and little enough that numbers of targets stay far within int64_t.
- */
-enum { SLOTS_MAX = 1 << 20, STEPS_MAX = 1 << 16, TIMESTEPS_MAX = 1 << 24 };
+/* As options allow, which keeps numbers of targets far within int64_t. */
+enum { SLOTS_MAX = 65536, STEPS_MAX = 1000, TIMESTEPS_MAX = 1 << 24 };
 
 /* A new array of the given noise levels; empty where there are none. NULL: no memory. */
 static json_t *sigmas_of(const wd_trajectory_options *t)
@@ -95,7 +95,8 @@ wd_status wd__stored_trajectory_read(wd_trajectory_options *out, const json_t *o
     WD_TRY(wd_json_int(&seed, r, "seed", INT64_MIN, INT64_MAX, need, err));
     WD_TRY(wd_json_int(&t.slots, r, "trajectories", 1, SLOTS_MAX, need, err));
     WD_TRY(wd_json_int(&t.steps, r, "trajectory_steps", 1, STEPS_MAX, need, err));
-    WD_TRY(wd_json_int(&t.student_steps, r, "student_steps", 0, STEPS_MAX, need, err));
+    WD_TRY(
+        wd_json_int(&t.student_steps, r, "student_steps", 0, WD_SCHEDULE_FEW_STEPS_MAX, need, err));
     WD_TRY(wd_json_int(&t.chords, r, "chords", 0, STEPS_MAX, need, err));
     WD_TRY(wd_json_int(&t.prompts, r, "prompts", 1, INT64_C(1) << 40, need, err));
     WD_TRY(

@@ -308,6 +308,11 @@ void wd__target_store_will_need(const wd_target_store *s, int64_t target)
     if (!s->checked[target]) wd_safetensors_will_need(&one);
 }
 
+bool wd__target_store_is_checked(const wd_target_store *s, int64_t target)
+{
+    return target >= 0 && target < s->count && s->checked[target];
+}
+
 /* What is wrong with a target; NULL: nothing. */
 static const char *fault_of(const wd_target_store *s, const store_file *f, int64_t target)
 {

@@ -56,6 +56,7 @@ void wd__target_store_will_need(const wd_target_store *store, int64_t target);
 /* Checks a target, once: its checksum, that it is finite, its noise level and its prompt. The error
  * names its file. */
 wd_status wd__target_store_check(wd_target_store *store, int64_t target, wd_err *err);
+bool wd__target_store_is_checked(const wd_target_store *store, int64_t target);
 /* The state of a target, or its velocity: [state_count] bf16, mapped. It must have been checked. */
 const uint16_t *wd__target_store_state(const wd_target_store *store, int64_t target);
 const uint16_t *wd__target_store_velocity(const wd_target_store *store, int64_t target);

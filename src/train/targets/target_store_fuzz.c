@@ -18,7 +18,9 @@ static void look(wd_target_store *s)
             !wd__store_is_finite(wd__target_store_velocity(s, i), n))
             abort();
     }
-    const wd_source_options same = {.trajectory = *wd_target_store_trajectory(s), .stored = s};
+    const wd_trajectory_options *t = wd_target_store_trajectory(s);
+    if (t->slots > 64 || t->steps > 64) return; /* chords of many slots take long to count */
+    const wd_source_options same = {.trajectory = *t, .stored = s};
     const int64_t usable = wd_source_stored_count(&same);
     for (int64_t i = 0; same.trajectory.student_steps && i < usable && i < 64; i++) {
         const wd_chord c = wd__chord_at(&same.trajectory, i);
