@@ -20,7 +20,7 @@ set(WD_TSAN_TESTS
     core/core core/stop io/file/file_reader dev/device dev/sim/sim dev/cuda/cuda dev/cuda/peers
     job/comm/dry job/comm/reduce job/comm/ring job/comm/shared job/comm/threads job/watch/watch
     teacher/run/residency_buffers teacher/run/residency_part_disk teacher/run/stage_order
-    train/network/optimizer_host train/targets/source_stored)
+    train/network/optimizer_host)
 
 set(WD_SANITIZED_TESTS)
 if(WD_SANITIZE MATCHES address)
