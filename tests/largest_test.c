@@ -90,6 +90,9 @@ static void check_fits(const json_t *student, const char *const *base)
     assert_true(json_real_value(json_object_get(chosen, "seconds_per_step")) ==
                 json_real_value(json_object_get(student, "seconds_per_step")));
     assert_string_equal(text_of(chosen, "limited_by"), text_of(student, "limited_by"));
+    static const char *const places[] = {"optimizer_device", "ema_device"};
+    for (int i = 0; i < 2; i++) /* where the state is, not where the options have it */
+        assert_string_equal(text_of(plan, places[i]), text_of(student, places[i]));
     json_decref(plan);
 }
 

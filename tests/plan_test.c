@@ -728,7 +728,7 @@ static void a_plan_ends_with_a_command(void **state)
     assert_non_null(verdict);
     assert_non_null(strstr(verdict, " of host memory, "));
     assert_non_null(strstr(verdict, " of sim:0, "));
-    assert_non_null(strstr(verdict, " samples, a trial: students that were published saw"));
+    assert_non_null(strstr(verdict, " samples, a trial: students of less than"));
     char *command = strstr(verdict, "\nrun on such a machine:\n  wandistiller train ");
     assert_non_null(command);
     command = strstr(command, "train ");

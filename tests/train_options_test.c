@@ -539,7 +539,7 @@ static void options_of_another_optimizer_are_refused(void **state)
     wd_program_run(&program, RUN("never"), "--ema_device", "host", "--ema_decay", "0");
     wd_program_refused(
         &program, WD_INVALID_ARGUMENT,
-        "--ema_device host needs an EMA, found --ema_decay 0: leave --ema_device out");
+        "--ema_device host needs an EMA, found --ema_decay 0: give --ema_device auto");
     wd_program_run(&program, RUN("never"), "--ema_device", "device", "--optimizer_device", "host");
     wd_program_refused(&program, WD_INVALID_ARGUMENT,
                        "--optimizer_device host moves the EMA, too, but found --ema_device device");

@@ -171,8 +171,14 @@ static wd_status rate_of_update(double *weights_per_s, update_kind kind, wd_queu
                                       .type = WD_F32,
                                       .count = WEIGHTS_MOST,
                                       .value = 1});
+    int64_t most = WEIGHTS_MOST;
+    if (u.ema_alone) { /* the whole block, of which caches hold less */
+        most = WEIGHTS_MOST * BUFFERS / 2;
+        u.args.p = x;
+        u.args.ema = x + most;
+    }
     const wd_status status =
-        wd_rate_measure(weights_per_s, sample_update, &u, WEIGHTS_LEAST, WEIGHTS_MOST, err);
+        wd_rate_measure(weights_per_s, sample_update, &u, WEIGHTS_LEAST, most, err);
     wd_device_free(device, block);
     return status;
 }

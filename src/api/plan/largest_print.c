@@ -7,6 +7,7 @@
 #include "api/options/config.h"
 #include "api/options/job_command.h"
 #include "api/plan/largest_student.h"
+#include "api/plan/optimizer_place.h"
 #include "api/plan/train_cluster.h"
 #include "api/setup/memory_report.h"
 #include "core/log.h"
@@ -172,16 +173,16 @@ static json_t *student_json(const wd_largest_student *s, const wd_train_setup *s
     const wd_train_options o = options_for(s, setup);
     wd_train_command(command, sizeof command, &o);
     return json_pack(
-        "{s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:b, s:I, s:I, s:s, s:s, s:o}", "shape",
-        s->shape, "student_config", wd_student_config_json(&s->dit, source_of(setup)),
+        "{s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s?, s:b, s:I, s:I, s:s, s:s, s:o}",
+        "shape", s->shape, "student_config", wd_student_config_json(&s->dit, source_of(setup)),
         "student_parameters", (json_int_t)wd_dit_parameters(&s->dit), "width",
         (json_int_t)wd_dit_width(&s->dit), "blocks", (json_int_t)s->dit.layers, "seconds_per_step",
         s->step_seconds, "days_per_million_samples", s->million_days, "strategy",
-        wd_strategy_name(s->strategy), "optimizer_device", o.optimizer_device, "ema_device",
-        s->place == WD_STATE_ON_DEVICE ? "device" : "host", "gradient_checkpointing",
-        s->checkpointing, "batch_size", (json_int_t)s->batch, "gradient_accumulation_steps",
-        (json_int_t)s->accumulation, "limited_by", s->limit, "no_larger_since", s->why, "command",
-        wd_json_string(command));
+        wd_strategy_name(s->strategy), "optimizer_device", wd__optimizer_device_of(s->place),
+        "ema_device", setup->trainer.stepper.ema ? wd__ema_device_of(s->place) : NULL,
+        "gradient_checkpointing", s->checkpointing, "batch_size", (json_int_t)s->batch,
+        "gradient_accumulation_steps", (json_int_t)s->accumulation, "limited_by", s->limit,
+        "no_larger_since", s->why, "command", wd_json_string(command));
 }
 
 static wd_status print_json(char **out, const wd_largest_students *found, const wd_train_plan *plan,

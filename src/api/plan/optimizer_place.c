@@ -126,10 +126,20 @@ bool wd__state_may_be(wd_state_place place, const wd_train_options *o)
     }
 }
 
+const char *wd__optimizer_device_of(wd_state_place place)
+{
+    return place == WD_STATE_ON_HOST ? "host" : "device";
+}
+
+const char *wd__ema_device_of(wd_state_place place)
+{
+    return place == WD_STATE_ON_DEVICE ? "device" : "host";
+}
+
 void wd__state_put(wd_state_place place, wd_train_options *o, wd_stepper_options *stepper)
 {
     stepper->place = place;
-    o->optimizer_device = place == WD_STATE_ON_HOST ? "host" : "device";
+    o->optimizer_device = wd__optimizer_device_of(place);
     o->ema_device = place == WD_STATE_EMA_ON_HOST ? "host" : "auto";
 }
 

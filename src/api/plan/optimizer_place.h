@@ -14,6 +14,10 @@ bool wd__state_may_be(wd_state_place place, const wd_train_options *options);
  * open. */
 void wd__state_put(wd_state_place place, wd_train_options *options, wd_stepper_options *stepper);
 
+/* "device" or "host": where moments and, in bf16, master weights are; where the EMA is. */
+const char *wd__optimizer_device_of(wd_state_place place);
+const char *wd__ema_device_of(wd_state_place place);
+
 /* Decides about sample sheets (wd__sheets_choose), and, if the options leave it open, where the
  * state is: on the device, unless the run or its sheets fit only with some of it in host memory, or
  * steps are faster so by a twentieth; the EMA alone is moved if that is enough. *plan is the plan

@@ -428,6 +428,7 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
     const wd_memory_plan *without_teacher =
         &table->plan->without_teacher[table->shown->decodes_on_processor];
     json_t *devices = json_array(), *strategies = json_array(), *items = json_array();
+    const wd_state_place place = table->setup->trainer.stepper.place;
     for (int i = 0; i < d->count; i++) {
         const wd_cluster_device *s = &cluster->device[i];
         json_t *device = json_pack("{s:s, s:o}", "name", d->name[i], "flops_per_s", rates_json(s));
@@ -452,7 +453,7 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b, s:I, s:s, s:s, s:o, s:o, s:o, s:o}",
+        "s:b, s:I, s:s, s:s?, s:o, s:o, s:o, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.student),
@@ -465,9 +466,8 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
         wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
         wd__train_plan_lacks_to_encode(table->plan), "sample_sheets",
         table->setup->trainer.samples.count > 0, "merged_bytes",
-        (json_int_t)table->plan->merged_bytes, "optimizer_device",
-        table->setup->options.optimizer_device, "ema_device",
-        table->setup->trainer.stepper.place == WD_STATE_ON_DEVICE ? "device" : "host",
+        (json_int_t)table->plan->merged_bytes, "optimizer_device", wd__optimizer_device_of(place),
+        "ema_device", table->setup->trainer.stepper.ema ? wd__ema_device_of(place) : NULL,
         "guided_seconds_per_step",
         table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(), "disk",
         wd__disk_plan_json(table->disks), "verdict", wd__plan_verdict_json(table), "targets",

@@ -159,8 +159,8 @@ double wd_step_limit_first(const wd_train_options *options, const wd_trajectory_
 
 enum { COMMAND_MAX = 1 << 15, NUMBER = 40 };
 
-/* A run of fewer samples is a trial: published students saw 256,000 (FastWan, which has all of its
- * teacher's weights) to 12.8 million (BK-SDM); docs/a14b.md has the table. */
+/* A run of fewer samples is a trial: of the students of docs/a14b.md only FastWan, which has all of
+ * its teacher's weights, saw fewer. */
 static const double TRIAL_SAMPLES = 1e6;
 
 void wd__plan_command_options(wd_train_options *out, const wd_plan_options *options,
@@ -173,7 +173,8 @@ void wd__plan_command_options(wd_train_options *out, const wd_plan_options *opti
         out->teacher_preset = options->teacher_preset;
     else if (!out->teacher_path)
         out->teacher_path = wd_preset_hub_id(options->teacher_preset);
-    if (!out->data_path && !out->targets) out->data_path = "prompts.txt";
+    if (!out->data_path && !out->targets)
+        out->data_path = out->prompt_column ? "prompts.csv" : "prompts.txt";
     if (!strcmp(out->output_dir, usual.output_dir)) out->output_dir = "student";
     if (devices->device[0].type == WD_DEVICE_SIM) {
         out->devices = usual.devices;
@@ -234,12 +235,14 @@ static void say_trial(wd_text_builder *p, const wd_plan_table *t, const run_leng
 {
     char samples[NUMBER];
     if (!length->steps || length->samples >= TRIAL_SAMPLES) return;
-    wd_text_builder_say(p,
-                        "%" PRId64
-                        " steps of %.0f are %s samples, a trial: students that were published saw "
-                        "0.26 to 12.8 million\n(docs/a14b.md). A million are --num_steps %.0f.\n",
-                        length->steps, t->plan->step_samples, count_text(samples, length->samples),
-                        ceil(TRIAL_SAMPLES / t->plan->step_samples));
+    if (!strcmp(length->why, "--max_minutes")) return;
+    wd_text_builder_say(
+        p,
+        "%" PRId64 " steps of %.0f are %s samples, a trial: students of less than their teacher's "
+        "weights saw a million\nand more where they were published (docs/a14b.md). "
+        "A million are --num_steps %.0f.\n",
+        length->steps, t->plan->step_samples, count_text(samples, length->samples),
+        ceil(TRIAL_SAMPLES / t->plan->step_samples));
 }
 
 static void say_command(wd_text_builder *p, const wd_plan_table *t)

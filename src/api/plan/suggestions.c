@@ -440,13 +440,15 @@ static bool plan_changed(wd_train_variant *run, const memory_change *change,
            wd__train_variant_fits(run, plan);
 }
 
-/* The options of the changes: " --gradient_checkpointing". `o` has them. */
-static void write_options(char out[TEXT_BYTES], const memory_change *c, const wd_train_options *o)
+/* The options of the changes: " --gradient_checkpointing". `o` has them, `given` has not. */
+static void write_options(char out[TEXT_BYTES], const memory_change *c, const wd_train_options *o,
+                          const wd_train_options *given)
 {
     size_t n = 0;
     *out = 0;
     if (c->place == WD_STATE_ON_HOST)
-        n = wd_append_text(out, TEXT_BYTES, n, " --optimizer_device host");
+        n = wd_append_text(out, TEXT_BYTES, n, " --optimizer_device host%s",
+                           strcmp(given->ema_device, "device") ? "" : " --ema_device auto");
     if (c->place == WD_STATE_EMA_ON_HOST)
         n = wd_append_text(out, TEXT_BYTES, n, " --ema_device host");
     if (c->bf16_teacher) n = wd_append_text(out, TEXT_BYTES, n, " --teacher_dtype bfloat16");
@@ -515,7 +517,7 @@ static advice find_advice(const wd_train_plan *plan, const wd_train_setup *setup
         best.seconds = found->step_seconds;
         best.strategy = found->strategy;
         best.worse = makes_worse_student(&change);
-        write_options(best.options, &change, &run->setup.options);
+        write_options(best.options, &change, &run->setup.options, &setup->given);
     }
     wd_free(run);
     return best;

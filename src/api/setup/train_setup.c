@@ -39,7 +39,9 @@ static wd_status choose_samples(wd_train_setup *s, const char *const **list, wd_
     if (!*s->teacher.path) return WD_OK; /* a preset, which has no VAE to decode pictures */
     if (!strcmp(s->options.save_samples, "false")) return WD_OK;
     if (given->count == 1 && wd_prompts_is_file(given->item[0])) {
-        WD_TRY(wd_prompts_open(&s->sample_file, given->item[0], NULL, err));
+        const char *path = given->item[0];
+        const char *column = wd_prompts_have_columns(path) ? s->options.prompt_column : NULL;
+        WD_TRY(wd_prompts_open(&s->sample_file, path, column, err));
         *list = (const char *const *)s->sample_file.text;
         s->samples =
             s->sample_file.count < SAMPLES_DEFAULT ? s->sample_file.count : SAMPLES_DEFAULT;
@@ -126,13 +128,14 @@ static wd_status check_optimizer(const wd_train_options *o, wd_err *err)
 static wd_status check_ema(const wd_train_options *o, wd_err *err)
 {
     if (!strcmp(o->ema_device, "host") && !(o->ema_decay > 0))
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "--ema_device host needs an EMA, found --ema_decay 0: leave --ema_device "
-                       "out, or give --ema_decay 0.999");
+        return wd_fail(
+            err, WD_INVALID_ARGUMENT,
+            "--ema_device host needs an EMA, found --ema_decay 0: give --ema_device auto, "
+            "or --ema_decay 0.999");
     if (!strcmp(o->ema_device, "device") && !strcmp(o->optimizer_device, "host"))
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--optimizer_device host moves the EMA, too, but found --ema_device device: "
-                       "leave --ema_device out");
+                       "give --ema_device auto");
     return WD_OK;
 }
 

@@ -100,6 +100,9 @@ static void refuses_wrong_tables(void **state)
         {"id,prompt\n1,a\n2,\"b\nc\n", "t.csv: line 3: a quote (\") begins here and does not end"},
         {"id,prompt\n1,\"a\" b\n", "t.csv: line 2: expected a separator or the end of the line"},
         {"id,prompt\n1,a\n2,b\xff\n", "t.csv: line 3: expected text in UTF-8, found byte 0xff"},
+        {"id,prompt\n1\n", "t.csv: line 2: expected 2 fields, as the first line has, found 1"},
+        {"id;prompt\n1;a\n", "t.csv: line 1: expected columns with commas between them, found "
+                             "semicolons"},
         {"prompt\n\n", "expected at least one prompt, found none"},
         {"", "expected at least one prompt, found none"},
     };
@@ -156,11 +159,15 @@ static void reads_arrays(void **state)
         {"{\"prompt\": \"x\"}", "expected an array of texts or objects, found another value"},
         {"", "expected an array of texts or objects"},
         {"[]", "expected at least one prompt, found none"},
-        {"[\"a\",\n3]", "a.json: line 1: expected an object or a text"},
-        {"[\"a\",\n\"b\",\n]", "expected an object or a text"},
-        {"[\"a\",\n\"b\"", "a.json: line 1: the array does not end"},
-        {"[\"a\"] x", "text after the end of the array"},
-        {"[\"a\" \"b\"]", "a.json: line 1"},
+        {"[\"a\",\n3]",
+         "a.json: element 2, which begins in line 2: expected an object or a text, found "
+         "3"},
+        {"[\"a\",\n\"b\",\n]",
+         "element 3, which begins in line 3: expected an object or a text, found "
+         "nothing"},
+        {"[\"a\",\n\"b\"", "a.json: the array does not end: its element 2 begins in line 2"},
+        {"[\"a\"]\n\n x", "a.json: line 3: text after the end of the array"},
+        {"[\"a\" \"b\"]", "a.json: element 1, which begins in line 1"},
         {"[\"a\\", "the array does not end"},
         {"[{\"title\": \"y\"}]", "expected the prompt under the key \"prompt\""},
     };
@@ -188,6 +195,15 @@ static void reads_folders(void **state)
     wd_prompts_close(&p);
     wd_test_ok(wd_prompts_open(&p, folder, NULL, &err), &err);
     expect(&p, 2, (const char *[]){"first", "second"});
+    wd_test_refused(wd_prompts_open(&p, folder, "text", &err), &err, WD_INVALID_ARGUMENT,
+                    "set has a caption in each file, and no columns");
+    char table[WD_PATH_MAX];
+    wd_test_ok(wd_path_join(table, wd_test_folder(), "table", &err), &err);
+    wd_test_ok(wd_folder_make(table, &err), &err);
+    wd_test_ok(read_text(&p, "table/metadata.csv", "file_name,text\na.png,x\n", &err), &err);
+    wd_prompts_close(&p);
+    wd_test_ok(wd_prompts_open(&p, table, NULL, &err), &err);
+    expect(&p, 1, (const char *[]){"x"});
     wd_test_ok(read_text(&p, "set/metadata.jsonl", "{\"text\": \"from metadata\"}", &err), &err);
     wd_prompts_close(&p);
     wd_test_ok(wd_prompts_open(&p, folder, NULL, &err), &err);
@@ -278,7 +294,7 @@ static void refuses_what_is_no_prompts_file(void **state)
     wd_test_refused(read_text(&p, "l.txt", "ok\ncaf\351\n", &err), &err, WD_BAD_FORMAT,
                     "l.txt: line 2: expected text in UTF-8, found byte 0xe9 at position 4");
     wd_test_refused(read_bytes(&p, "n.txt", "ok\r\na\0b", 7, &err), &err, WD_BAD_FORMAT,
-                    "line 2: expected text in UTF-8, found byte 0x00 at position 2");
+                    "line 2: expected text, found a zero byte (NUL)");
     wd_test_refused(read_text(&p, "u.txt",
                               "\xff\xfe"
                               "a",

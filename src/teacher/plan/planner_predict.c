@@ -270,7 +270,8 @@ wd_status wd__planner_predict(wd_strategy_plan *plan, const wd_planner_input *in
     plan->step_seconds = fmax(other, first + update);
     plan->update_limits = chain_limits && update > first;
     plan->network_limits = network >= step.seconds || plan->exposed_seconds > step.seconds / 2;
+    const bool chain_of_student = chain_limits && first == student.compute_seconds;
     plan->student_limits =
-        (busy > step.busiest || chain_limits) && !plan->network_limits && !plan->update_limits;
+        (busy > step.busiest || chain_of_student) && !plan->network_limits && !plan->update_limits;
     return WD_OK;
 }

@@ -331,12 +331,16 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_q
                                              .sum = optimizer->scalars + SUM_SQUARES,
                                              .norm_max = (float)optimizer->options.grad_norm_max});
     send_rates(optimizer, lr, progress, queue);
-    if (!wd_params_is_on_host(params, WD_PARAMS_M))
+    const bool on_host = wd_params_is_on_host(params, WD_PARAMS_M);
+    if (on_host)
+        wd__optimizer_host_step(optimizer->host, queue);
+    else
         each_run(optimizer, launch_run, &(launcher){optimizer, queue});
-    if (optimizer->host) wd__optimizer_host_step(optimizer->host, queue);
-    if (!params->shard) return;
-    wd__params_await_weights(params, queue); /* the other ranks wait for these */
-    wd__shard_publish(params->shard, queue);
+    if (params->shard) {
+        wd__params_await_weights(params, queue); /* the other ranks wait for these */
+        wd__shard_publish(params->shard, queue); /* also writes the weights of this rank */
+    }
+    if (optimizer->host && !on_host) wd__optimizer_host_step(optimizer->host, queue); /* the EMA */
 }
 
 /* Whether the scales of moments in 8 bits are finite: codes are. */

@@ -364,7 +364,8 @@ static void exchange_ema(const wd_params *params, int64_t first, int64_t count, 
     wd__params_copy_floats(queue, ema, between, count);
 }
 
-/* The EMA, which is in host memory, is shown in place of weights on the device, or no more. */
+/* Shows `buffer`, P or the EMA, where the EMA is in host memory and the weights are on the device.
+ */
 static void show_by_exchange(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
     const bool changes = buffer != params->shown;
