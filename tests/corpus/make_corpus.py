@@ -281,6 +281,10 @@ def prompts():
         "json", files(b='{"prompt":"a"}\n{"caption":"b","x":[1]}\n{"text":"c"}\n'))
     put("io/text/prompts", "folder", files(c="a fox", d='{"text":"c"}'))
     put("io/text/prompts", "mark", files(a=b"\xef\xbb\xbfone", e="two"))
+    put("io/text/prompts", "array", files(f='["a", {"prompt": "b", "n": [1, "]"]},\n"c"]'))
+    put("io/text/prompts",
+        "tables",
+        files(g='id,caption\r\n1,"a, ""b""\nc"\r\n2,d\n', h="text\tx\na\tb\n"))
 
 
 def folders():
