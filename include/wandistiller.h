@@ -153,7 +153,8 @@ typedef struct wd_train_options {
      */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    const char *init_student; /* a student's folder to start from; NULL: the teacher's blocks */
+    const char *init_student; /* what the student starts from: a folder, a Hub id, a file with a
+                               * transformer, or, to plan, a preset; NULL: the teacher's blocks */
     int64_t student_steps;    /* sampling steps that the student is made for; 0: as the teacher */
     /* LoRAs that are merged into the teacher, and into its low-noise expert: "FILE",
      * "FILE:STRENGTH", or several with commas between them; NULL: none. docs/models.md */

@@ -254,7 +254,7 @@ static const struct {
     {"docs/ranks.md", 6, true},
     {"docs/recipe.md", 4, true},
     {"docs/strategies.md", 3, true},
-    {"docs/student-config.md", 2, true},
+    {"docs/student-config.md", 8, true},
     {"docs/troubleshooting.md", 2, true},
     {"docs/which-recipe.md", 2, true},
 };

@@ -68,10 +68,11 @@ static const wd_option table[] = {
      .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help = "JSON file with the sizes of the student; default: half the teacher's depth, and its "
              "width, but at most 1536"},
-    {WD_TEXT_LINE(init_student, "", "DIR"), .group = "Student",
+    {WD_TEXT_LINE(init_student, "", "MODEL"), .group = "Student",
      .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
-     .help = "Folder of an earlier student from which training starts instead of the teacher's "
-             "blocks. Without STUDENT_CONFIG the new student has its sizes"},
+     .help = "Model from which the student starts instead of the teacher's blocks: a folder, such "
+             "as an earlier student's, a Hub id, or a file for ComfyUI; for plan a preset, too. "
+             "Without STUDENT_CONFIG the student has its sizes"},
     {WD_CHOICE_LINE(mixed_precision, "", "no", "bf16", "fp16"), .bare = "bf16", .group = "Student",
      .flags = WD_OPTION_STUDENT,
      .help =

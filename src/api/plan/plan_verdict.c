@@ -173,6 +173,9 @@ void wd__plan_command_options(wd_train_options *out, const wd_plan_options *opti
         out->teacher_preset = options->teacher_preset;
     else if (!out->teacher_path)
         out->teacher_path = wd_preset_hub_id(options->teacher_preset);
+    if (out->init_student && !wd_path_exists(out->init_student) &&
+        wd_preset_hub_id(out->init_student))
+        out->init_student = wd_preset_hub_id(out->init_student);
     if (!out->data_path && !out->targets)
         out->data_path = out->prompt_column ? "prompts.csv" : "prompts.txt";
     if (!strcmp(out->output_dir, usual.output_dir)) out->output_dir = "student";

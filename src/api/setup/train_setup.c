@@ -11,6 +11,7 @@
 #include "api/options/tables.h"
 #include "api/setup/dtypes.h"
 #include "api/setup/stored_targets.h"
+#include "api/setup/student_start.h"
 #include "api/setup/train_objective.h"
 #include "core/host.h"
 #include "core/log.h"
@@ -378,13 +379,11 @@ static wd_status check_folders(const wd_train_setup *s, wd_err *err)
 }
 
 /* Reads the student's config, and opens the model that the student starts from. */
-static wd_status open_student(wd_train_setup *s, wd_err *err)
+static wd_status open_student(wd_train_setup *s, bool plans, wd_err *err)
 {
     const char *config = s->options.student_config, *first = s->options.init_student;
     if (!first) return wd_student_config_load(&s->student, config, &s->teacher, err);
-    WD_TRY(wd_pipeline_open(&s->first, first, err));
-    s->first.ignores_unknown = s->options.ignore_unknown_tensors;
-    WD_TRY(wd_pipeline_require(&s->first, WD_COMPONENT_TRANSFORMER, err));
+    WD_TRY(wd__student_start_open(s, plans, err));
     if (config && wd_student_config_load(&s->student, config, &s->first, err))
         return wd_fail_in(err, "in this message the teacher is the model of --init_student %s",
                           first);
@@ -393,7 +392,7 @@ static wd_status open_student(wd_train_setup *s, wd_err *err)
                                          .image_height = s->first.default_height,
                                          .image_width = s->first.default_width,
                                          .text_tokens = s->first.trained_text_tokens};
-    return wd_student_config_check(&s->student.dit, &s->teacher.dit, err);
+    return WD_OK;
 }
 
 static wd_status open_parts(wd_train_setup *s, wd_err *err)
@@ -409,7 +408,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(wd_student_check_forms(s->options.output_dir, &s->forms, err));
     if (!s->comm || !s->comm->rank)
         WD_TRY(wd_output_open(&s->output, s->options.output_dir, &s->teacher, err));
-    WD_TRY(open_student(s, err));
+    WD_TRY(open_student(s, false, err));
     WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(wd__train_objective_resolve(s, err));
@@ -461,7 +460,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(open_teacher(s, preset, err));
     WD_TRY(check_other_parts(&s->teacher, err));
     WD_TRY(wd__stored_targets_open(s, err));
-    WD_TRY(open_student(s, err));
+    WD_TRY(open_student(s, true, err));
     WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(wd__train_objective_resolve(s, err));

@@ -74,6 +74,24 @@ static wd_status list_lines(wd_convert_line **lines, int64_t *count, const wd_sa
     return WD_OK;
 }
 
+/* stable-diffusion.cpp knows a Wan model by its number of blocks, ends with an error at any but 30
+ * and 40, and gives it the width of the published model of so many (WanRunner in wan.hpp). */
+static void warn_of_depth(const char *name, const wd_dit_config *c)
+{
+    static const struct {
+        int64_t layers, width, ffn;
+    } known[] = {{30, 1536, 8960}, {30, 3072, 14336}, {40, 5120, 13824}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (c->layers == known[i].layers && wd_dit_width(c) == known[i].width &&
+            c->ffn_dim == known[i].ffn)
+            return;
+    wd_log(WD_LOG_WARNING,
+           "%s: not for stable-diffusion.cpp, which ends at any Wan model but those of a published "
+           "size: 30 blocks of width 1536 (feed-forward 8960), 40 of 5120 (13824); this one has "
+           "%lld of %lld (%lld)",
+           name, (long long)c->layers, (long long)wd_dit_width(c), (long long)c->ffn_dim);
+}
+
 /* ComfyUI reads depth, width, feed-forward width and channels from the tensors' shapes, and takes
  * the rest for what Wan's own models have (comfy/model_detection.py, comfy/ldm/wan/model.py): with
  * other heads it would paint noise, with other widths it does not load the file. The text it gives
@@ -95,6 +113,7 @@ void wd_convert_warn_of_clients(const char *name, const wd_dit_config *c, int64_
                    "%s: not for ComfyUI, which takes every Wan model to have %s %lld; this one has "
                    "%lld",
                    name, rule[i].what, (long long)rule[i].assumed, (long long)rule[i].found);
+    warn_of_depth(name, c);
     if (text_tokens != CLIENTS_TEXT_TOKENS)
         wd_log(WD_LOG_WARNING,
                "%s: ComfyUI and stable-diffusion.cpp give every Wan model text of %d tokens; this "

@@ -92,7 +92,7 @@ static wd_status read_tokenizer_part(wd_pipeline *p, wd_err *err)
     return WD_OK;
 }
 
-static wd_status read_part(wd_pipeline *p, wd_component c, wd_err *err)
+static wd_status read_part(wd_pipeline *p, wd_component c, bool is_start, wd_err *err)
 {
     const wd_component second = WD_COMPONENT_TRANSFORMER_2;
     char path[WD_PATH_MAX];
@@ -105,7 +105,7 @@ static wd_status read_part(wd_pipeline *p, wd_component c, wd_err *err)
         if (wd_path_is_folder(path)) memcpy(p->part[c], path, sizeof path);
     }
     if (c == WD_COMPONENT_TOKENIZER) return read_tokenizer_part(p, err);
-    if (c < WD_COMPONENT_TEXT_ENCODER)
+    if (c < WD_COMPONENT_TEXT_ENCODER && !is_start)
         wd__component_file_warn_of_expert(p->part[c], c, !*p->part[second] && !p->has[second]);
     if (!wd_path_is_folder(p->part[c])) return read_set(p, c, err);
     WD_TRY(has_config(&configured, path, p, c, err));
@@ -131,8 +131,9 @@ static wd_status find_tokenizer(wd_pipeline *p, wd_err *err)
 }
 
 /* What no file says comes from a preset. */
-static wd_status complete(wd_pipeline *p, const char *preset, wd_err *err)
+static wd_status complete(wd_pipeline *p, const wd_pipeline_parts *parts, wd_err *err)
 {
+    const char *preset = parts->preset;
     const wd_component first = WD_COMPONENT_TRANSFORMER, second = WD_COMPONENT_TRANSFORMER_2;
     const char *taken;
     const bool lacks =
@@ -143,7 +144,7 @@ static wd_status complete(wd_pipeline *p, const char *preset, wd_err *err)
                        p->path);
     if (!lacks || (!p->has[first] && !p->has[second])) return WD_OK;
     WD_TRY(wd__preset_complete(&taken, p, preset, err));
-    if (taken)
+    if (taken && !parts->is_start)
         wd_log(WD_LOG_INFO, "%s: scheduler%s as %s has them%s", p->path,
                p->has[second] ? " and boundary between the experts" : "", taken,
                preset ? "" : ", whose sizes it has; --teacher_preset names another");
@@ -184,9 +185,9 @@ static wd_status open_all(wd_pipeline *p, const char *name, const wd_pipeline_pa
         any = true;
     }
     for (int c = 0; c < WD_COMPONENT_COUNT; c++)
-        if (*p->part[c]) WD_TRY(read_part(p, (wd_component)c, err));
+        if (*p->part[c]) WD_TRY(read_part(p, (wd_component)c, parts->is_start, err));
     WD_TRY(find_tokenizer(p, err));
-    if (any || parts->preset) WD_TRY(complete(p, parts->preset, err));
+    if (any || parts->preset) WD_TRY(complete(p, parts, err));
     WD_TRY(take_loras(p, parts, err));
     return wd__pipeline_complete(p, err);
 }
