@@ -68,6 +68,62 @@ static void a_folder_a_file_and_a_hub_id_are_one_start(void **state)
     wd_program_refused(&program, WD_NOT_FOUND, "hf download small/other");
 }
 
+/* The cosines that the log has: of the run's start, and of a copy of the teacher's blocks. */
+static void read_cosines(double out[2])
+{
+    const char *own = strstr(program.err, "before the first step the student agrees with");
+    const char *copied = own ? strstr(own, "; of a copy of the teacher's blocks: cosine ") : NULL;
+    if (!copied) fail_msg("no agreement in %s", program.err);
+    assert_int_equal(sscanf(strstr(own, "cosine "), "cosine %lf", &out[0]), 1);
+    assert_int_equal(sscanf(strstr(copied, "cosine "), "cosine %lf", &out[1]), 1);
+}
+
+/* A start that is the teacher agrees as its copy does, the sibling in another way; and the run goes
+ * on as one that has measured nothing. */
+static void the_agreement_is_measured_and_leaves_no_trace(void **state)
+{
+    (void)state;
+    static const char whole[] = "{\"depth\": 6}";
+    double cosine[2];
+    wd_err err;
+    wd_test_ok(wd_file_write(wd_test_path("whole.json"), whole, sizeof whole - 1, &err), &err);
+    for (int chords = 0; chords < 2; chords++) {
+        const char *steps = chords ? "2" : "0";
+        wd_program_run(&program, START("measured", teacher, "--student_steps", steps));
+        wd_program_succeeded(&program);
+        read_cosines(cosine);
+        assert_true(cosine[0] == cosine[1] && cosine[0] > 0.5 && cosine[0] < 1);
+        wd_program_run(&program, "train", "--teacher_path", teacher, "--data_path",
+                       wd_test_path("prompts.txt"), "--student_config", wd_test_path("whole.json"),
+                       "--output_dir", wd_test_path("unmeasured"), "--height", "32", "--width",
+                       "32", "--batch_size", "2", "--trajectories", "4", "--trajectory_steps", "4",
+                       "--seed", "3", "--num_steps", "2", "--save_samples", "false",
+                       "--student_steps", steps);
+        wd_program_succeeded(&program);
+        assert_null(strstr(program.err, "before the first step the student agrees"));
+        assert_same_weights(wd_test_path("measured"), wd_test_path("unmeasured"));
+    }
+    wd_program_run(&program, START("other", wd_test_path("sibling")));
+    wd_program_succeeded(&program);
+    read_cosines(cosine);
+    assert_true(cosine[0] != cosine[1]);
+    wd_program_run(&program,
+                   START("other", wd_test_path("sibling"), "--num_steps", "4", "--resume", "auto"));
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "before the first step the student agrees"));
+}
+
+/* The start may be larger than the teacher, of which then no copy is measured. */
+static void a_start_may_be_larger(void **state)
+{
+    (void)state;
+    wd_program_run(&program, START("larger", teacher, "--teacher_path", wd_test_path("sibling"),
+                                   "--guidance_scale", "1"));
+    wd_program_succeeded(&program);
+    assert_says("6 blocks of width 160");
+    assert_says("; a copy of the teacher's blocks cannot have these sizes");
+}
+
 /* Of a start with two experts the one for low noise is taken. */
 static void of_two_experts_one_is_taken(void **state)
 {
@@ -171,6 +227,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_folder_a_file_and_a_hub_id_are_one_start),
+        cmocka_unit_test(the_agreement_is_measured_and_leaves_no_trace),
+        cmocka_unit_test(a_start_may_be_larger),
         cmocka_unit_test(of_two_experts_one_is_taken),
         cmocka_unit_test(a_quantised_file_is_a_start),
         cmocka_unit_test(a_plan_takes_a_preset),

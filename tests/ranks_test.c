@@ -181,6 +181,32 @@ static void strategies_change_nothing(void **state)
     }
 }
 
+/* Where the student starts from another model, its blocks and its agreement with the teacher are
+ * the same, also of ranks that share its weights. */
+static void ranks_have_the_same_start(void **state)
+{
+    (void)state;
+    static const char three[] = "{\"depth\": 3}";
+    static const char says[] = "before the first step the student agrees";
+    const char *file = wd_test_path("three.json");
+    char of_one[256];
+    wd_err err;
+    wd_test_ok(wd_file_write(file, three, sizeof three - 1, &err), &err);
+    wd_program_run(&program, RUN(wd_test_path("start-1")), "--student_config", file,
+                   "--init_student", teacher, "--gradient_accumulation_steps", "2",
+                   "--deterministic_reduce", "--num_steps", "2");
+    wd_program_succeeded(&program);
+    const char *line = strstr(program.err, says);
+    assert_non_null(line);
+    snprintf(of_one, sizeof of_one, "%.*s", (int)strcspn(line, "\n"), line);
+    wd_program_run(&program, RUN(wd_test_path("start-2")), "--student_config", file,
+                   "--init_student", teacher, "--nproc_per_node", "2", "--shard_optimizer",
+                   "--deterministic_reduce", "--num_steps", "2");
+    wd_program_succeeded(&program);
+    assert_int_equal(count(program.err, of_one), 1);
+    assert_same_weights(wd_test_path("start-1"), wd_test_path("start-2"));
+}
+
 static void a_run_goes_on_with_other_ranks(void **state)
 {
     (void)state;
@@ -364,6 +390,7 @@ int main(void)
         cmocka_unit_test(stopped_ranks_go_on_bit_for_bit),
         cmocka_unit_test(ranks_change_nothing),
         cmocka_unit_test(strategies_change_nothing),
+        cmocka_unit_test(ranks_have_the_same_start),
         cmocka_unit_test(a_run_goes_on_with_other_ranks),
         cmocka_unit_test(a_student_in_shares_is_the_same),
         cmocka_unit_test(an_epoch_is_of_all_ranks),

@@ -14,7 +14,6 @@
 #include "core/memory.h"
 #include "io/file/file.h"
 #include "train/loop/trainer_impl.h"
-#include "train/network/init.h"
 
 enum { OTHER_S = 3600, OTHER_STEPS = 100 }; /* what is no step may take the longer of these */
 
@@ -88,8 +87,7 @@ static wd_status open_votes(wd_trainer *t, wd_err *err)
     return wd_alloc((void **)&t->votes, ranks, sizeof *t->votes, "ranks", err);
 }
 
-/* What clocks and signals say, the same on all ranks until the next call. */
-static void agree(wd_trainer *t)
+void wd__trainer_agree(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     wd_comm *comm = o->stepper.comm;
@@ -235,8 +233,7 @@ out:
     return status;
 }
 
-/* What is no step is allowed longer. */
-static void watch_other(const wd_trainer *t)
+void wd__trainer_watch_other(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     wd_watch_step(o->watch, t->step, fmax(OTHER_S, OTHER_STEPS * o->step_s_max));
@@ -247,9 +244,9 @@ static bool stops_samples(void *context, bool together)
 {
     wd_trainer *t = context;
     const wd_trainer_options *o = t->options;
-    watch_other(t);
+    wd__trainer_watch_other(t);
     if (!together) return o->stop && o->stop(o->stop_context);
-    agree(t);
+    wd__trainer_agree(t);
     return t->stop;
 }
 
@@ -262,38 +259,9 @@ static wd_status open_samples(wd_trainer *t, wd_err *err)
     return wd__samples_open(&t->samples, &samples, t->stepper, err);
 }
 
-/* A student that is not finite at the start never will be. */
-static wd_status check_start(const wd_trainer *t, wd_err *err)
-{
-    const wd_stepper *m = t->stepper;
-    const wd_pipeline *first = wd__stepper_first(wd__stepper_options_of(m));
-    if (wd_optimizer_buffer_is_finite(wd_network_optimizer(wd__stepper_student(m)), WD_PARAMS_P,
-                                      wd__stepper_queue(m)))
-        return WD_OK;
-    if (t->options->resume)
-        return wd_fail(err, WD_NOT_FINITE, "%s: its weights are not finite: resume another one",
-                       t->options->resume);
-    return wd_fail(err, WD_NOT_FINITE,
-                   "%s/%s: its weights, which the student starts from, are not finite: the "
-                   "model is damaged",
-                   first->path, wd_component_name(wd_student_expert(first)));
-}
-
-/* A rank that is asked to stop meanwhile tells the others before the first step. */
-static wd_status begin_student(wd_trainer *t, wd_err *err)
-{
-    wd_err why = {0};
-    const wd_status status = wd_stepper_begin(t->stepper, &why);
-    t->left_off = status == WD_INTERRUPTED;
-    if (status == WD_OK || t->left_off) return WD_OK;
-    if (err) *err = why;
-    return status;
-}
-
 static wd_status begin(wd_trainer *t, const wd_stepper_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
-    const wd_pipeline *first = wd__stepper_first(&o->stepper);
     WD_TRY(open_votes(t, err));
     if (o->resume) WD_TRY(find_phase(t, err));
     const wd_stepper_options stepper = stepper_options(t);
@@ -301,13 +269,8 @@ static wd_status begin(wd_trainer *t, const wd_stepper_teacher *where, wd_queue 
     WD_TRY(wd_path_join(t->folder, "", o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
     WD_TRY(wd_stepper_open(&t->stepper, &stepper, where, queue, err));
-    if (o->resume) {
-        WD_TRY(resume(t, err));
-    } else {
-        wd_student_say_blocks(&o->stepper.student, first);
-        WD_TRY(begin_student(t, err));
-    }
-    const wd_status started = check_start(t, err);
+    if (o->resume) WD_TRY(resume(t, err));
+    const wd_status started = wd__trainer_start(t, err);
     WD_TRY(wd__stepper_check_devices(t->stepper, err));
     WD_TRY(started);
     return open_samples(t, err);
@@ -374,7 +337,7 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     t->lr[t->step++ % 4] = step.lr;
     if (!t->metrics) WD_TRY(ready_output(t, err));
     WD_TRY(wd__trainer_take_results(t, 1, err));
-    watch_other(t);
+    wd__trainer_watch_other(t);
     const bool is_last = o->steps && t->step >= o->steps; /* which finish() saves */
     if (!is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed))
         WD_TRY(write_in_place(t, write_checkpoint, err));
@@ -441,11 +404,11 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     t.rated_step = t.step;
     t.saved_s = t.seconds_before;
     if (wd__trainer_writes(&t)) begin_progress(&t);
-    agree(&t);
+    wd__trainer_agree(&t);
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
         if (phase_is_over(&t)) WD_TRY_OUT(begin_next_phase(&t, err));
         WD_TRY_OUT(run_step(&t, err));
-        agree(&t);
+        wd__trainer_agree(&t);
     }
     const double seconds = wd__trainer_elapsed_s(&t);
     const bool untouched = interrupted && t.step == t.first_step;

@@ -55,6 +55,16 @@ static inline double wd__trainer_elapsed_s(const wd_trainer *t)
     return t->seconds_before + wd_clock_s() - t->begun;
 }
 
+/* What clocks and signals say, the same on all ranks until the next call. */
+void wd__trainer_agree(wd_trainer *t);
+
+/* The watch allows longer for what is no step, from now on. */
+void wd__trainer_watch_other(const wd_trainer *t);
+
+/* Gives the student of a new run its first weights, and checks that those of any run are finite.
+ * All ranks. */
+wd_status wd__trainer_start(wd_trainer *t, wd_err *err);
+
 /* Whether this rank writes files and lines. */
 static inline bool wd__trainer_writes(const wd_trainer *t)
 {
