@@ -1,5 +1,7 @@
 /* --init_student: a student starts from a small model that is there, and what of it must agree with
  * the teacher. A sibling of the teacher, of another width and depth, is trained first. */
+#include <glob.h>
+
 #include "runs.h"
 #include "teacher_copy.h"
 
@@ -124,6 +126,79 @@ static void a_start_may_be_larger(void **state)
     assert_says("; a copy of the teacher's blocks cannot have these sizes");
 }
 
+/* Where targets are stored no teacher is there whose blocks could be copied. */
+static void stored_targets_need_no_copy(void **state)
+{
+    (void)state;
+    const char *sibling = wd_test_path("sibling"), *targets = wd_test_path("targets");
+    wd_program_run(&program, START("storing", sibling, "--save_targets", targets));
+    wd_program_succeeded(&program);
+    assert_says("; of a copy of the teacher's blocks: cosine ");
+    wd_program_run(&program, START("stored", sibling, "--targets", targets));
+    wd_program_succeeded(&program);
+    assert_says("before the first step the student agrees with");
+    assert_null(strstr(program.err, "a copy of the teacher's blocks"));
+}
+
+/* The only file of choices in a cache folder. */
+static void find_choice(char out[WD_PATH_MAX], const char *cache)
+{
+    char pattern[WD_PATH_MAX];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/start-blocks-*.json", cache);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    snprintf(out, WD_PATH_MAX, "%s", found.gl_pathv[0]);
+    globfree(&found);
+}
+
+static const char chosen[] = "the student starts from blocks 0, 2, 4, 5 of ";
+
+/* Starts a student of four blocks from the six of wan-tiny, or goes on; ends after step `stop`. */
+static void start_shallower(const char *out, const char *stop)
+{
+    wd_program_run(&program,
+                   START("shallower", teacher, "--student_config", wd_test_path("four.json"),
+                         "--cache_dir", wd_test_path("cache"), "--height", "64", "--width", "64",
+                         "--output_dir", wd_test_path(out), "--num_steps", "4", "--stop_at_step",
+                         stop, "--resume", "auto"));
+    wd_program_succeeded(&program);
+}
+
+/* They are chosen by what they do to the start's own velocities, agree better with the teacher than
+ * those that are spread evenly, and are chosen once. */
+static void blocks_of_the_start_are_chosen_once(void **state)
+{
+    (void)state;
+    static const char four[] = "{\"depth\": 4}", damage[] = "{\"blocks\": [0, 4, 2, 5]}",
+                      other[] = "{\"blocks\": [0, 1, 2, 5]}";
+    char file[WD_PATH_MAX];
+    double cosine[2];
+    wd_err err;
+    wd_test_ok(wd_file_write(wd_test_path("four.json"), four, sizeof four - 1, &err), &err);
+    start_shallower("shallower-1", "2");
+    assert_says(chosen);
+    assert_says("model, to choose its blocks");
+    assert_says("4 of 6 blocks of --init_student were chosen by what they do");
+    read_cosines(cosine);
+    assert_true(cosine[0] > cosine[1] + 0.02);
+    start_shallower("shallower-1", "0");
+    assert_null(strstr(program.err, "were chosen by"));
+    assert_null(strstr(program.err, "to choose its blocks"));
+    start_shallower("shallower-2", "0");
+    assert_says(chosen);
+    assert_null(strstr(program.err, "were chosen by"));
+    assert_same_weights(wd_test_path("shallower-1"), wd_test_path("shallower-2"));
+    find_choice(file, wd_test_path("cache"));
+    wd_test_ok(wd_file_write(file, other, sizeof other - 1, &err), &err);
+    start_shallower("shallower-3", "2");
+    assert_says("the student starts from blocks 0, 1, 2, 5 of ");
+    wd_test_ok(wd_file_write(file, damage, sizeof damage - 1, &err), &err);
+    start_shallower("shallower-4", "2");
+    assert_says("is damaged, so blocks are chosen anew");
+    assert_says(chosen);
+}
+
 /* Of a start with two experts the one for low noise is taken. */
 static void of_two_experts_one_is_taken(void **state)
 {
@@ -161,11 +236,20 @@ static void a_quantised_file_is_a_start(void **state)
 static void a_plan_takes_a_preset(void **state)
 {
     (void)state;
+    static const char twenty[] = "{\"depth\": 20}";
+    wd_err err;
+    wd_test_ok(wd_file_write(wd_test_path("twenty.json"), twenty, sizeof twenty - 1, &err), &err);
     wd_program_run(&program, PLAN("wan2.2-a14b", "wan2.1-1.3b"));
     wd_program_succeeded(&program);
     if (!strstr(program.out, "1.42 billion weights") ||
         !strstr(program.out, "--init_student Wan-AI/Wan2.1-T2V-1.3B-Diffusers --gradient"))
         fail_msg("no such student, or no command for its training: %s", program.out);
+    wd_program_run(&program, PLAN("wan2.2-a14b", "wan2.1-1.3b", "--student_config",
+                                  wd_test_path("twenty.json"), "--verbose"));
+    wd_program_succeeded(&program);
+    if (!strstr(program.out, "0.955 billion weights") ||
+        !strstr(program.out, "model, to choose its blocks, while choosing"))
+        fail_msg("no memory is planned for the choice of blocks: %s", program.out);
     wd_program_run(&program, START("never", "wan2.1-1.3b"));
     wd_program_refused(&program, WD_INVALID_ARGUMENT,
                        "a preset has no weights, so it is for `plan` alone; its weights are "
@@ -229,6 +313,8 @@ int main(void)
         cmocka_unit_test(a_folder_a_file_and_a_hub_id_are_one_start),
         cmocka_unit_test(the_agreement_is_measured_and_leaves_no_trace),
         cmocka_unit_test(a_start_may_be_larger),
+        cmocka_unit_test(stored_targets_need_no_copy),
+        cmocka_unit_test(blocks_of_the_start_are_chosen_once),
         cmocka_unit_test(of_two_experts_one_is_taken),
         cmocka_unit_test(a_quantised_file_is_a_start),
         cmocka_unit_test(a_plan_takes_a_preset),

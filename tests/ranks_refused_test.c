@@ -20,6 +20,12 @@ static void who_was_started_otherwise_is_named(void **state)
                      RUN(wd_test_path("never")), "--distributed", "--data_path",
                      wd_test_path("fewer.txt")));
     refused(WD_MISMATCH, "rank 0 and rank 1 differ in the prompts: ");
+
+    run_ranks(MPIRUN("1", RUN(wd_test_path("never")), "--distributed", "--init_student",
+                     WD_SOURCE_DIR "/models/wan-tiny/transformer", ":", "-n", "1", WD_PROGRAM,
+                     RUN(wd_test_path("never")), "--distributed", "--init_student",
+                     WD_SOURCE_DIR "/models/wan-tiny/transformer_2"));
+    refused(WD_MISMATCH, "rank 0 and rank 1 differ in the weights that the student starts from: ");
     assert_false(wd_path_exists(wd_test_path("never/run.json")));
 }
 

@@ -392,6 +392,10 @@ def folders():
 # ---- what is neither a model nor a run ----
 
 def surroundings():
+    put("api/plan/start_blocks", "chosen", '{"blocks": [0, 2, 4, 5]}')
+    put("api/plan/start_blocks", "descending", '{"blocks": [0, 4, 2, 5]}')
+    put("api/plan/start_blocks", "short", '{"blocks": [0, 5]}')
+    put("api/plan/start_blocks", "other", '{"blocks": {"0": 1e400}}')
     put("api/setup/rate_cache", "known", dumps({"version": 1, "rates": {
         "disk": {"per_s": 2.5e9, "measured": 4000000000}, "x": {"per_s": -1, "measured": 0}}}))
     put("api/setup/rate_cache", "kinds", '{"rates":{"disk":[],"a":{"per_s":"1"}}}')

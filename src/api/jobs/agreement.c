@@ -10,6 +10,7 @@
 
 #include "api/plan/train_cluster.h"
 #include "core/memory.h"
+#include "train/network/init.h"
 #include "train/output/checkpoint.h"
 
 static const char alike[] =
@@ -128,6 +129,18 @@ static void add_teacher(wd_agreement *a, const wd_train_setup *s)
         "on all hosts, or copy it anew";
     add_files(a, "the teacher's weights", s->teacher_key, remedy);
     add_files(a, "the text encoder's weights", s->text_encoder_key, remedy);
+}
+
+/* Each rank reads the weights that its student starts from. */
+static wd_status add_start(wd_agreement *a, const wd_train_setup *s, wd_err *err)
+{
+    char key[WD_LORA_KEY_MAX];
+    if (!s->options.init_student) return WD_OK;
+    WD_TRY(wd_pipeline_weights_key(key, &s->first, wd_student_expert(&s->first), "", err));
+    add_files(a, "the weights that the student starts from", key,
+              "One copy of them is another revision, or not whole: let --init_student be the same "
+              "model on all hosts, or copy it anew");
+    return WD_OK;
 }
 
 /* Adds values that are read from files: the student's and the teacher's configurations. `subject`:
@@ -254,6 +267,7 @@ wd_status wd__train_agree(const wd_train_setup *setup, wd_err *err)
     add_prompts(a, setup); /* before the options, some of which follow from their number */
     add_options(a, &setup->options);
     add_teacher(a, setup);
+    WD_TRY_OUT(add_start(a, setup, err));
     WD_TRY_OUT(add_run(a, setup, err));
     WD_TRY_OUT(add_checkpoint(a, setup->resume, err));
     status = wd__agreement_check(a, setup->comm, err);

@@ -20,6 +20,7 @@
 #include "api/plan/optimizer_place.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
+#include "api/plan/start_blocks.h"
 #include "api/plan/suggestions.h"
 #include "api/plan/targets_plan.h"
 #include "api/plan/train_cluster.h"
@@ -79,6 +80,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     WD_TRY(wd__train_agree(s, err));
     WD_TRY(wd_encoding_plan(&text, s, devices, map, err));
     WD_TRY(wd_stored_targets_describe(s, err));
+    WD_TRY(wd_start_blocks_plan(&text, s, devices, err));
     WD_TRY(wd_train_plan_open(where, s, devices, map, &text, err));
     WD_TRY(wd_train_plan_count_program(where, s, err));
     WD_TRY(wd__train_agree_on_plan(where, s, err));
@@ -332,6 +334,7 @@ static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_t
 {
     WD_TRY(make_overlay(s, err));
     WD_TRY(encode(s->embeds.cache, where->devices->device[map->text_encoder], err));
+    WD_TRY(wd_start_blocks_choose(s, where->devices, err));
     wd_host_memory_trim();
     s->trainer.step_s_max = wd_step_limit(&s->options, &where->chosen);
     s->trainer.first_s =

@@ -9,6 +9,7 @@
 #include "api/plan/plan_print.h"
 #include "api/plan/plan_svg.h"
 #include "api/plan/plan_verdict.h"
+#include "api/plan/start_blocks.h"
 #include "api/plan/suggestions.h"
 #include "api/setup/device_memory.h"
 #include "api/setup/dtypes.h"
@@ -72,6 +73,7 @@ static wd_status make_plan(planned *p, wd_train_setup *s, wd_devices *devices, w
         s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
     WD_TRY(wd_teacher_map_open(&p->map, s, devices, err));
     if (has_text) WD_TRY(wd_encoding_plan(&p->prompts, s, devices, &p->map, err));
+    WD_TRY(wd_start_blocks_plan(&p->prompts, s, devices, err));
     WD_TRY(wd_train_plan_open(&p->where, s, devices, &p->map, &p->prompts, err));
     return wd_train_plan_count_program(&p->where, s, err);
 }

@@ -143,7 +143,7 @@ static void say(const wd_train_setup *s)
             : "");
 }
 
-wd_status wd__student_start_open(wd_train_setup *s, bool plans, wd_err *err)
+static wd_status open_start(wd_train_setup *s, bool plans, wd_err *err)
 {
     const char *name = s->options.init_student;
     const bool is_preset = !wd_path_exists(name) && wd_preset_hub_id(name);
@@ -155,5 +155,21 @@ wd_status wd__student_start_open(wd_train_setup *s, bool plans, wd_err *err)
     WD_TRY(check(&s->first, &s->teacher, name, err));
     take_size(&s->first, &s->teacher);
     say(s);
+    return WD_OK;
+}
+
+wd_status wd__student_open(wd_train_setup *s, bool plans, wd_err *err)
+{
+    const char *config = s->options.student_config, *first = s->options.init_student;
+    if (!first) return wd_student_config_load(&s->student, config, &s->teacher, err);
+    WD_TRY(open_start(s, plans, err));
+    if (config && wd_student_config_load(&s->student, config, &s->first, err))
+        return wd_fail_in(err, "in this message the teacher is the model of --init_student %s",
+                          first);
+    if (!config)
+        s->student = (wd_student_config){.dit = s->first.dit,
+                                         .image_height = s->first.default_height,
+                                         .image_width = s->first.default_width,
+                                         .text_tokens = s->first.trained_text_tokens};
     return WD_OK;
 }

@@ -378,23 +378,6 @@ static wd_status check_folders(const wd_train_setup *s, wd_err *err)
     return wd_folder_check_writable(s->sample_dir, "--sample_dir", err);
 }
 
-/* Reads the student's config, and opens the model that the student starts from. */
-static wd_status open_student(wd_train_setup *s, bool plans, wd_err *err)
-{
-    const char *config = s->options.student_config, *first = s->options.init_student;
-    if (!first) return wd_student_config_load(&s->student, config, &s->teacher, err);
-    WD_TRY(wd__student_start_open(s, plans, err));
-    if (config && wd_student_config_load(&s->student, config, &s->first, err))
-        return wd_fail_in(err, "in this message the teacher is the model of --init_student %s",
-                          first);
-    if (!config)
-        s->student = (wd_student_config){.dit = s->first.dit,
-                                         .image_height = s->first.default_height,
-                                         .image_width = s->first.default_width,
-                                         .text_tokens = s->first.trained_text_tokens};
-    return WD_OK;
-}
-
 static wd_status open_parts(wd_train_setup *s, wd_err *err)
 {
     say_unneeded(&s->options);
@@ -408,7 +391,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(wd_student_check_forms(s->options.output_dir, &s->forms, err));
     if (!s->comm || !s->comm->rank)
         WD_TRY(wd_output_open(&s->output, s->options.output_dir, &s->teacher, err));
-    WD_TRY(open_student(s, false, err));
+    WD_TRY(wd__student_open(s, false, err));
     WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(wd__train_objective_resolve(s, err));
@@ -460,7 +443,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(open_teacher(s, preset, err));
     WD_TRY(check_other_parts(&s->teacher, err));
     WD_TRY(wd__stored_targets_open(s, err));
-    WD_TRY(open_student(s, true, err));
+    WD_TRY(wd__student_open(s, true, err));
     WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(wd__train_objective_resolve(s, err));
@@ -521,6 +504,8 @@ void wd_train_setup_close(wd_train_setup *setup)
     setup->store = NULL;
     setup->saved_run = NULL;
     wd_free((void *)setup->prompt);
+    wd_free(setup->blocks);
+    setup->blocks = NULL;
     wd_prompts_close(&setup->sample_file);
     wd_prompts_close(&setup->data);
     setup->prompt = NULL;

@@ -21,6 +21,7 @@ typedef struct wd_train_setup {
     wd_train_options options; /* with the values that were chosen for open ones */
     wd_pipeline teacher;
     wd_pipeline first; /* what the student starts from, where options.init_student says so */
+    int64_t *blocks;   /* of `first`, as they were chosen; owned; NULL: spread evenly */
     wd_student_config student;
     wd_prompts data, sample_file;
     const char **prompt; /* [data.count + samples]: the data's, then the sheets'; owned */

@@ -65,10 +65,10 @@ static const struct {
     const char *name;
     bool trains;
 } phases[WD_MEMORY_PHASES] = {
-    [WD_MEMORY_PROGRAM] = {"always", false},   [WD_MEMORY_TOKENS] = {"tokenizing", false},
-    [WD_MEMORY_TEXT] = {"encoding", false},    [WD_MEMORY_OPENING] = {"opening", false},
-    [WD_MEMORY_TRAINING] = {"training", true}, [WD_MEMORY_SAVING] = {"saving", true},
-    [WD_MEMORY_SAMPLING] = {"sampling", true},
+    [WD_MEMORY_PROGRAM] = {"always", false},  [WD_MEMORY_TOKENS] = {"tokenizing", false},
+    [WD_MEMORY_TEXT] = {"encoding", false},   [WD_MEMORY_CHOOSING] = {"choosing", false},
+    [WD_MEMORY_OPENING] = {"opening", false}, [WD_MEMORY_TRAINING] = {"training", true},
+    [WD_MEMORY_SAVING] = {"saving", true},    [WD_MEMORY_SAMPLING] = {"sampling", true},
 };
 
 const char *wd_memory_phase_name(wd_memory_phase phase)

@@ -16,6 +16,7 @@ typedef enum wd_memory_phase {
     WD_MEMORY_PROGRAM,  /* from now to the end */
     WD_MEMORY_TOKENS,   /* while prompts are turned into tokens */
     WD_MEMORY_TEXT,     /* while they are encoded */
+    WD_MEMORY_CHOOSING, /* while the blocks are chosen that the student starts from */
     WD_MEMORY_OPENING,  /* while the teacher's weights are brought and converted */
     WD_MEMORY_TRAINING, /* from then to the end */
     WD_MEMORY_SAVING,   /* while a checkpoint or the student is written */

@@ -33,8 +33,8 @@ static wd_status begin_student(wd_stepper *m, wd_err *err)
 {
     const wd_pipeline *first = wd__stepper_first(&m->options);
     wd_network *student = m->network[0];
-    WD_TRY(wd_student_init(wd_network_params(student), first, wd_student_expert(first), m->queue,
-                           err));
+    WD_TRY(wd_student_init_from(wd_network_params(student), first, wd_student_expert(first),
+                                m->options.blocks, m->queue, err));
     if (m->options.ema) wd_optimizer_start_ema(wd_network_optimizer(student), m->queue);
     return WD_OK;
 }

@@ -25,7 +25,8 @@ struct wd_stepper_options {
     const wd_recipe *recipe;    /* of the run, or of each phase, where it has phases */
     const wd_pipeline *teacher; /* borrowed */
     const wd_pipeline *first; /* whose blocks a new student starts from, borrowed; NULL: teacher */
-    wd_comm *comm;            /* borrowed; NULL: a run without ranks */
+    const int64_t *blocks; /* [student.layers] which of its blocks, borrowed; NULL: spread evenly */
+    wd_comm *comm;         /* borrowed; NULL: a run without ranks */
     wd_dit_config student;
     wd_dtype teacher_dtype; /* dtype of its weights: F32, F16, BF16 */
     wd_dtype student_dtype; /* compute: F32 or BF16 */

@@ -69,7 +69,7 @@ static wd_status begin_new(wd_trainer *t, wd_err *err)
     wd_start_agreement own = {0}, copied = {0};
     wd__trainer_watch_other(t);
     if (measures) WD_TRY(measure_copied(&copied, t, err));
-    wd_student_say_blocks(&o->stepper.student, wd__stepper_first(&o->stepper));
+    wd_student_say_blocks(&o->stepper.student, wd__stepper_first(&o->stepper), o->stepper.blocks);
     WD_TRY(begin_student(t, err));
     WD_TRY(check_finite(t, err));
     if (measures) WD_TRY(measure_start(&own, t, err));

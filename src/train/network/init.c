@@ -354,8 +354,8 @@ static wd_status copy_all(transfer *t, const int64_t *chosen, wd_err *err)
     return copy_stage(t, wd_dit_stages(t->to) - 1, wd_dit_stages(t->from) - 1, err);
 }
 
-wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
-                          wd_queue *queue, wd_err *err)
+wd_status wd_student_init_from(wd_params *params, const wd_pipeline *teacher, wd_component expert,
+                               const int64_t *block, wd_queue *queue, wd_err *err)
 {
     const wd_dit_config *to = &params->config;
     transfer t = {.params = params, .from = &teacher->dit, .to = to, .queue = queue};
@@ -365,7 +365,10 @@ wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_comp
     WD_TRY_OUT(wd_student_config_check(to, &teacher->dit, err));
     WD_TRY_OUT(
         wd_alloc((void **)&chosen, (size_t)to->layers, sizeof *chosen, "chosen blocks", err));
-    wd__student_choose_blocks(chosen, to->layers, teacher->dit.layers);
+    if (block)
+        memcpy(chosen, block, (size_t)to->layers * sizeof *chosen);
+    else
+        wd__student_choose_blocks(chosen, to->layers, teacher->dit.layers);
     WD_TRY_OUT(wd_pipeline_open_weights(&set, teacher, expert, err));
     t.set = set;
     WD_TRY_OUT(wd_dit_table_open(&t.table, t.from, err));
@@ -386,17 +389,24 @@ out:
     return status;
 }
 
-void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *from)
+wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
+                          wd_queue *queue, wd_err *err)
+{
+    return wd_student_init_from(params, teacher, expert, NULL, queue, err);
+}
+
+void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *from,
+                           const int64_t *block)
 {
     char text[256] = "";
     size_t used = 0;
-    int64_t *block;
-    if (wd_alloc((void **)&block, (size_t)student->layers, sizeof *block, "blocks", NULL)) return;
-    wd__student_choose_blocks(block, student->layers, from->dit.layers);
+    int64_t *even;
+    if (wd_alloc((void **)&even, (size_t)student->layers, sizeof *even, "blocks", NULL)) return;
+    wd__student_choose_blocks(even, student->layers, from->dit.layers);
     for (int64_t i = 0; i < student->layers; i++)
-        used =
-            wd_append_text(text, sizeof text, used, "%s%lld", i ? ", " : "", (long long)block[i]);
+        used = wd_append_text(text, sizeof text, used, "%s%lld", i ? ", " : "",
+                              (long long)(block ? block[i] : even[i]));
     wd_log(WD_LOG_INFO, "the student starts from blocks %s of %s/%s", text, from->path,
            wd_component_name(wd_student_expert(from)));
-    wd_free(block);
+    wd_free(even);
 }

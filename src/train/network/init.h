@@ -28,7 +28,12 @@ wd_component wd_student_expert(const wd_pipeline *teacher);
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
                           wd_queue *queue, wd_err *err);
 
-/* Logs which blocks wd_student_init takes. */
-void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *from);
+/* The same with block[i] as the student's block i; NULL: those of wd__student_choose_blocks. */
+wd_status wd_student_init_from(wd_params *params, const wd_pipeline *teacher, wd_component expert,
+                               const int64_t *block, wd_queue *queue, wd_err *err);
+
+/* Logs which blocks wd_student_init_from takes. */
+void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *from,
+                           const int64_t *block);
 
 #endif
