@@ -351,11 +351,12 @@ static void what_a_plan_asks_for_is_enough(void **state)
 static void a_smaller_window_is_suggested(void **state)
 {
     (void)state;
-    char devices[64];
+    char devices[96];
     wd_program_run(&program, RUN("narrow"), "--devices", "sim:1GiB", "--teacher_device_strategy",
                    "disk", "--teacher_window", "1");
     wd_program_succeeded(&program);
-    snprintf(devices, sizeof devices, "sim:%lldB", (long long)planned_peak("narrow"));
+    snprintf(devices, sizeof devices, "sim:%lldB@link=10GB/s,compute=10GFLOP/s,cpu=1GFLOP/s",
+             (long long)planned_peak("narrow")); /* whose processor is no faster way */
     wd_program_run(&program, RUN("wide"), "--devices", devices, "--teacher_device_strategy", "disk",
                    "--teacher_window", "6", "--teacher_micro_batch", "6", "--teacher_prefetch",
                    "7");

@@ -216,11 +216,12 @@ static wd_status bisect(int64_t *out, search *s, const student_shape *shape, wd_
 static wd_status what_lacks(char out[WD_PLAN_MISSING_TEXT], search *s, const wd_dit_config *student,
                             wd_err *err)
 {
+    enum { PLACES = WD_STATE_ON_HOST + 1 };
     bool any = false;
-    for (int i = 0; i < 2 * smallest_changes(s); i++) {
+    for (int i = 0; i < PLACES * smallest_changes(s); i++) {
         const wd_strategy_plan *best;
-        begin(s, student, smallest_change(s, i / 2));
-        if (!take_least(s, i % 2)) continue;
+        begin(s, student, smallest_change(s, i / PLACES));
+        if (!take_least(s, (wd_state_place)(i % PLACES))) continue;
         WD_TRY(wd__train_plan_open_whole(&s->run.plan, &s->run.setup, s->like, err));
         const wd_status status = best_of(&best, &s->run.plan, err);
         if (status == WD_OK && (!any || wd_planner_is_better(best, &s->least))) s->least = *best;
