@@ -160,6 +160,7 @@ static void take_small_teacher(command *c)
     for (int i = 0; i < c->words; i++) {
         const bool is = is_part(c->word[i]);
         parts += is;
+        if (!strncmp(c->word[i], "diffusion_models/", 17)) c->word[i] = "shared/teacher";
         if (is)
             i++;
         else
