@@ -38,6 +38,7 @@ static void the_student_is_the_same(void **state)
     succeeds("no teacher in memory; the student learns 8 targets");
     assert_null(strstr(program.err, "teacher weights"));
     assert_null(strstr(program.err, "text encoder:")); /* embeddings are there */
+    assert_null(strstr(program.err, "made by another teacher"));
     assert_same_weights(wd_test_path("made"), wd_test_path("read"));
     json_t *x = metrics(wd_test_path("made")), *y = metrics(wd_test_path("read"));
     assert_int_equal(json_array_size(x), 8);
@@ -139,6 +140,10 @@ static void ranks_read_their_shares(void **state)
     if (strstr(program.err, "built without MPI")) wd_test_skip("this build has no ranks");
     succeeds(NULL);
     assert_same_weights(wd_test_path("alone"), wd_test_path("two"));
+    wd_program_run(&program, RUN("start"), "--targets", wd_test_path("store"), "--init_student",
+                   wd_test_path("made"), "--batch_size", "3", "--target_reuse", "1",
+                   "--distributed", "--nproc_per_node", "2"); /* each has samples of its own */
+    succeeds("the targets of the first 3 samples");
     wd_program_run(&program, RUN("never"), PROMPTS, "--save_targets", wd_test_path("store-9"),
                    "--distributed", "--nproc_per_node", "2");
     wd_program_refused(&program, WD_UNSUPPORTED, "--save_targets: expected one rank, found 2");

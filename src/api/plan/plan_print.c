@@ -275,8 +275,10 @@ static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
         say_legend(p, t);
     }
     if (small)
-        wd_text_builder_say(p, "train refuses %s: %s has no room for what encodes the prompts\n",
-                            t->plan->map.given ? "custom" : "them all", small);
+        wd_text_builder_say(p, "train refuses %s: %s has no room for what encodes the prompts%s\n",
+                            t->plan->map.given ? "custom" : "them all", small,
+                            t->setup->options.init_student ? ", or chooses the start's blocks"
+                                                           : "");
     if (t->shown->fits && t->guided_seconds > 0 && !t->plan->no_teacher)
         wd_text_builder_say(
             p,

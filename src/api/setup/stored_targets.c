@@ -248,6 +248,22 @@ wd_status wd__stored_targets_check(wd_train_setup *s, wd_err *err)
 
 /* ---- when all keys are known ---- */
 
+/* Warns if the teacher's weights are there, but are not those that made the targets. */
+static void compare_teacher(const wd_train_setup *s)
+{
+    static const wd_component experts[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
+    char key[WD_SAFETENSORS_KEY_MAX] = "", before[WD_SAFETENSORS_KEY_MAX];
+    for (int i = 0; i < wd_teacher_experts(&s->teacher); i++) {
+        memcpy(before, key, sizeof before);
+        if (wd_pipeline_weights_key(key, &s->teacher, experts[i], before, NULL) != WD_OK) return;
+    }
+    if (strcmp(key, s->teacher_key))
+        wd_log(WD_LOG_WARNING,
+               "%s: its targets were made by another teacher, or another form of its weights, than "
+               "%s",
+               s->options.targets, s->options.teacher_path ? s->options.teacher_path : "this one");
+}
+
 wd_status wd_stored_targets_compare(const wd_train_setup *s, wd_err *err)
 {
     const json_t *run = s->store ? wd_target_store_run(s->store) : NULL;
@@ -265,6 +281,7 @@ wd_status wd_stored_targets_compare(const wd_train_setup *s, wd_err *err)
                "%s: its targets were made with another text encoder, or another dtype of it: the "
                "student learns with prompt embeddings of this one",
                s->options.targets);
+    if (*s->teacher.path && !(s->comm && s->comm->rank)) compare_teacher(s);
     return WD_OK;
 }
 
@@ -284,6 +301,8 @@ wd_status wd_stored_targets_describe(wd_train_setup *s, wd_err *err)
         (json_int_t)s->trainer.stepper.text_repeat, "target_reuse",
         (json_int_t)s->phases.phase[0].reuse);
     s->saving.run = s->saved_run;
-    return s->saved_run ? WD_OK
-                        : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for what targets are of");
+    if (!s->saved_run) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for what targets are of");
+    if (!*s->resume) return WD_OK;
+    const wd_stepper_options m = wd_stepper_in_phase_of_most_targets(&s->trainer.stepper);
+    return wd_target_store_check_resumed(&s->saving, &m.trajectory, err);
 }

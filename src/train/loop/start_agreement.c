@@ -71,6 +71,7 @@ wd_status wd__start_agreement_measure(wd_start_agreement *out, wd_stepper *m, wd
     wd_batch batch;
     float *rows;
     WD_TRY(wd_source_prepare(m->source, o->batch * wd_stepper_ranks(o), err));
+    if (o->comm && o->comm->rank) return WD_OK; /* the samples are those of the first rank */
     WD_TRY(wd_alloc((void **)&rows, 3 * (size_t)m->state_count, sizeof *rows, "a sample", err));
     wd_source_fill(m->source, &batch, 0, o->batch);
     const wd_pass_inputs inputs = {batch.latents, batch.timestep, batch.text};

@@ -15,7 +15,7 @@ typedef struct wd_start_agreement {
 /* Measures it on the samples of the run's first micro-batch, whose targets the first step needs
  * anyway, with the student's weights as they are. It runs a forward and a backward pass in the
  * memory of training, and leaves no trace: gradients are zeroed when the first step begins. All
- * ranks, which measure the same samples; no step has been made. */
+ * ranks call it, of which the first measures; no step has been made. */
 wd_status wd__start_agreement_measure(wd_start_agreement *out, wd_stepper *stepper, wd_err *err);
 
 /* Logs both: `own` of the run's start, and `copied` of a copy of the teacher's blocks.

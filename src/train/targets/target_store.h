@@ -79,6 +79,11 @@ double wd_target_store_size(const wd_store_shape *shape, double targets);
  * as they are. */
 wd_status wd_target_store_check_folder(const char *folder, bool resumed, wd_err *err);
 
+/* Checks that the folder of a run that is resumed has that run's targets. WD_MISMATCH: it has those
+ * of another one. */
+wd_status wd_target_store_check_resumed(const wd_store_options *options,
+                                        const wd_trajectory_options *trajectory, wd_err *err);
+
 typedef struct wd_target_writer wd_target_writer;
 
 /* Opens a writer of targets from number 0 on. Nothing is written or looked at yet. `options` and

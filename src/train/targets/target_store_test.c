@@ -171,7 +171,8 @@ static void folders_of_others_are_refused(void **state)
     (void)state;
     wd_err err;
     wd_test_ok(wd_target_store_check_folder(path_to("missing", ""), false, &err), &err);
-    wd_test_ok(wd_target_store_check_folder(path_to("missing", ""), true, &err), &err);
+    wd_test_refused(wd_target_store_check_folder(path_to("missing", ""), true, &err), &err,
+                    WD_INVALID_ARGUMENT, "give the folder with which the run was begun");
     wd_test_refused(wd_target_store_check_folder(path_to("written", ""), false, &err), &err,
                     WD_INVALID_ARGUMENT, "the targets of another run");
     wd_test_ok(wd_target_store_check_folder(path_to("written", ""), true, &err), &err);

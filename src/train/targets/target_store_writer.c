@@ -50,9 +50,14 @@ wd_status wd_target_store_check_folder(const char *folder, bool resumed, wd_err 
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--save_targets %s: it has the targets of another run, which stay as they "
                        "are: give another folder, train from them with --targets, or continue that "
-                       "run with --resume",
+                       "run with --resume; if it left no checkpoint, delete the folder",
                        folder);
     }
+    if (resumed)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--save_targets %s: expected the targets of the run that is resumed, found "
+                       "no %s there: give the folder with which the run was begun",
+                       folder, WD_STORE_MANIFEST);
     WD_TRY(wd_folder_list_open(&list, folder, is_foreign, NULL, err));
     const int others = list.count;
     wd_folder_list_close(&list);
@@ -76,6 +81,34 @@ static wd_status make_manifest(json_t **out, const wd_target_writer *w, wd_err *
     return *out ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for %s", WD_STORE_MANIFEST);
 }
 
+/* Of a run that is resumed: the store is of the same targets. */
+static wd_status compare_manifest(const char *path, const json_t *now, wd_err *err)
+{
+    json_t *then;
+    WD_TRY(wd_json_load(&then, path, err));
+    const bool same = json_equal(then, now);
+    json_decref(then);
+    if (same) return WD_OK;
+    return wd_fail(err, WD_MISMATCH,
+                   "%s: expected the targets of the run that is resumed, found those of another "
+                   "one, which stay as they are: give --save_targets the folder with which the run "
+                   "was begun",
+                   path);
+}
+
+wd_status wd_target_store_check_resumed(const wd_store_options *options,
+                                        const wd_trajectory_options *trajectory, wd_err *err)
+{
+    const wd_target_writer w = {.options = *options, .trajectory = *trajectory};
+    char path[WD_PATH_MAX];
+    json_t *manifest;
+    WD_TRY(wd_path_join(path, options->folder, WD_STORE_MANIFEST, err));
+    WD_TRY(make_manifest(&manifest, &w, err));
+    const wd_status status = compare_manifest(path, manifest, err);
+    json_decref(manifest);
+    return status;
+}
+
 /* Writes the prompts as a file that --data_path can read. */
 static wd_status write_prompts(const wd_target_writer *w, wd_err *err)
 {
@@ -95,21 +128,6 @@ static wd_status write_prompts(const wd_target_writer *w, wd_err *err)
                                  : wd_file_write(path, text, bytes, err);
     free(text); /* of the C library */
     return status;
-}
-
-/* Of a run that is resumed: the store is of the same targets. */
-static wd_status compare_manifest(const char *path, const json_t *now, wd_err *err)
-{
-    json_t *then;
-    WD_TRY(wd_json_load(&then, path, err));
-    const bool same = json_equal(then, now);
-    json_decref(then);
-    if (same) return WD_OK;
-    return wd_fail(err, WD_MISMATCH,
-                   "%s: expected the targets of the run that is resumed, found those of another "
-                   "one, which stay as they are: give --save_targets the folder with which the run "
-                   "was begun",
-                   path);
 }
 
 static int is_ours(const struct dirent *entry)
