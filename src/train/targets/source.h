@@ -27,7 +27,7 @@ typedef struct wd_source_options {
     int64_t window; /* states of one sweep, of all ranks' sweeps together: never changes a result */
     wd_comm *comm;  /* borrowed; NULL: there is one rank */
     wd_rollouts_options rollouts; /* of on-policy trajectories, where there are any */
-    /* Where the targets are stored that are made; NULL: nowhere. One rank. */
+    /* The folder to which targets are written as they are made; NULL: none. Needs one rank. */
     const wd_store_options *store_to;
     wd_target_store *stored; /* from which targets are read; NULL: they are made */
 } wd_source_options;
