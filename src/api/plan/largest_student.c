@@ -120,10 +120,7 @@ static void begin(search *s, const wd_dit_config *student, change c)
     o->save_samples = given->save_samples;
     o->optimizer_device = given->optimizer_device;
     o->ema_device = given->ema_device;
-    m->place = WD_STATE_ON_DEVICE;
-    while (s->like->devices->processor > 0 && m->place < WD_STATE_ON_HOST &&
-           !wd__state_may_be(m->place, o))
-        m->place++;
+    m->place = s->like->devices->processor > 0 ? wd_train_state_place(o) : WD_STATE_ON_DEVICE;
     o->gradient_checkpointing = m->checkpointing = c.checkpointing;
     o->batch_size = m->batch >>= c.halvings;
     o->gradient_accumulation_steps = m->accumulation <<= c.halvings;

@@ -251,12 +251,8 @@ wd_status wd__stored_targets_check(wd_train_setup *s, wd_err *err)
 /* Warns if the teacher's weights are there, but are not those that made the targets. */
 static void compare_teacher(const wd_train_setup *s)
 {
-    static const wd_component experts[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
-    char key[WD_SAFETENSORS_KEY_MAX] = "", before[WD_SAFETENSORS_KEY_MAX];
-    for (int i = 0; i < wd_teacher_experts(&s->teacher); i++) {
-        memcpy(before, key, sizeof before);
-        if (wd_pipeline_weights_key(key, &s->teacher, experts[i], before, NULL) != WD_OK) return;
-    }
+    char key[WD_SAFETENSORS_KEY_MAX];
+    if (wd__train_key_of_teacher(key, s, NULL) != WD_OK) return;
     if (strcmp(key, s->teacher_key))
         wd_log(WD_LOG_WARNING,
                "%s: its targets were made by another teacher, or another form of its weights, than "

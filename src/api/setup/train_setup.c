@@ -140,6 +140,12 @@ static wd_status check_ema(const wd_train_options *o, wd_err *err)
     return WD_OK;
 }
 
+wd_state_place wd_train_state_place(const wd_train_options *o)
+{
+    if (!strcmp(o->optimizer_device, "host")) return WD_STATE_ON_HOST;
+    return !strcmp(o->ema_device, "host") ? WD_STATE_EMA_ON_HOST : WD_STATE_ON_DEVICE;
+}
+
 int64_t wd_train_epoch_steps(const wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
@@ -271,9 +277,7 @@ static void fill_stepper(wd_train_setup *s)
         .accumulation = o->gradient_accumulation_steps,
         .deterministic_reduce = o->deterministic_reduce,
         .shard_optimizer = o->shard_optimizer,
-        .place = !strcmp(o->optimizer_device, "host") ? WD_STATE_ON_HOST
-                 : !strcmp(o->ema_device, "host")     ? WD_STATE_EMA_ON_HOST
-                                                      : WD_STATE_ON_DEVICE,
+        .place = wd_train_state_place(o),
         .checkpointing = o->gradient_checkpointing,
         .ema = o->ema_decay > 0,
         .optimizer = optimizer,
@@ -472,17 +476,22 @@ wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_option
     return status;
 }
 
-wd_status wd_train_setup_key_teacher(wd_train_setup *s, wd_err *err)
+wd_status wd__train_key_of_teacher(char out[WD_SAFETENSORS_KEY_MAX], const wd_train_setup *s,
+                                   wd_err *err)
 {
     static const wd_component experts[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
     char key[WD_SAFETENSORS_KEY_MAX] = "", before[WD_SAFETENSORS_KEY_MAX];
-    if (*s->teacher_key) return WD_OK;
     for (int i = 0; i < wd_teacher_experts(&s->teacher); i++) {
         memcpy(before, key, sizeof before);
         WD_TRY(wd_pipeline_weights_key(key, &s->teacher, experts[i], before, err));
     }
-    memcpy(s->teacher_key, key, sizeof key);
+    memcpy(out, key, sizeof key);
     return WD_OK;
+}
+
+wd_status wd_train_setup_key_teacher(wd_train_setup *s, wd_err *err)
+{
+    return *s->teacher_key ? WD_OK : wd__train_key_of_teacher(s->teacher_key, s, err);
 }
 
 wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_comm *comm,

@@ -53,6 +53,13 @@ typedef struct wd_train_setup {
 /* Computes teacher_key, one for all experts, if it is not known: it reads some pages of the
  * weights. Checkpoints contain it, so that a resumed run must have the same. */
 wd_status wd_train_setup_key_teacher(wd_train_setup *setup, wd_err *err);
+/* Computes the same key of the weights that are there, whatever teacher_key says. */
+wd_status wd__train_key_of_teacher(char out[WD_SAFETENSORS_KEY_MAX], const wd_train_setup *setup,
+                                   wd_err *err);
+
+/* Where --optimizer_device and --ema_device put the optimizer's state; what they leave to auto is
+ * on the device. */
+wd_state_place wd_train_state_place(const wd_train_options *options);
 
 /* Whether the run reads weights of the teacher's transformer: not where it has stored targets, and
  * an earlier student or a checkpoint to start from. */

@@ -88,7 +88,7 @@ static wd_status text_of_object(const char **out, wd_prompt_builder *b, const js
 /* Reads {"prompt": "..."}, or "...", which stands in an array of its own: [{"prompt": "..."}]. */
 static wd_status read_element(wd_prompt_builder *b, const wd_prompt_line *l, wd_err *err)
 {
-    char where[WD_PATH_MAX + 32];
+    char where[WD_PATH_MAX + 96];
     const char *text;
     json_t *array;
     wd_status status = WD_OK;

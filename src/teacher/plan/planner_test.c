@@ -527,6 +527,15 @@ static void a_link_for_both(void **state)
         fail_msg("%g s, %g s alone", both, alone.step_seconds);
 }
 
+/* Of one rank, with a GPU or more. Returns the scene's input. */
+static wd_planner_input *one_rank_scene(scene *s)
+{
+    do random_scene(s);
+    while (s->input.cluster.devices < 2);
+    s->input.cluster.ranks = s->input.cluster.hosts = 1;
+    return &s->input;
+}
+
 /* What is updated in host memory takes no time beside a longer sweep, and limits a step that would
  * otherwise be shorter. It is added where gradients come after the sweeps, or the processor
  * computes the teacher. */
@@ -534,10 +543,7 @@ static void updates_on_the_host(void **state)
 {
     (void)state;
     scene s;
-    do random_scene(&s);
-    while (s.input.cluster.devices < 2);
-    wd_planner_input *in = &s.input;
-    in->cluster.ranks = in->cluster.hosts = 1;
+    wd_planner_input *in = one_rank_scene(&s);
     in->cluster.adamw_weights_per_s = 1e9;
     in->student.update_weights = 0;
     const double seconds = plan_of(in, WD_STRATEGY_gpu).step_seconds;
@@ -570,10 +576,7 @@ static void updates_of_an_ema(void **state)
 {
     (void)state;
     scene s;
-    do random_scene(&s);
-    while (s.input.cluster.devices < 2);
-    wd_planner_input *in = &s.input;
-    in->cluster.ranks = in->cluster.hosts = 1;
+    wd_planner_input *in = one_rank_scene(&s);
     in->cluster.adamw_weights_per_s = 1;
     in->cluster.ema_weights_per_s = 1e9;
     in->student.update_weights = 0;
