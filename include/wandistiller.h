@@ -97,7 +97,8 @@ typedef struct wd_train_options {
     int64_t trajectories;     /* under way at any time */
     int64_t trajectory_steps; /* steps of each from noise to picture, on average */
     int64_t target_reuse;     /* how often the student sees each target, on average; 0: velocities
-                               * twice, chords as many times more often as they take velocities */
+                               * twice, chords as many times more often as they take velocities;
+                               * -1 (auto): chosen by the predicted time of a step */
     int64_t target_replay;    /* latest targets from which repeated ones are drawn */
     double guidance_scale;    /* folded into the targets; NaN: that of the teacher's authors */
     double guidance_scale_2;  /* of the low-noise expert; NaN: guidance_scale where that is given */
@@ -452,7 +453,8 @@ typedef struct wd_option {
     size_t offset;              /* of its field in the options struct */
     const char *default_text;   /* as a user would give it; "": not given */
     const char *bare;           /* the value of the option without one; NULL: a value is needed */
-    const char *const *choices; /* of a WD_OPTION_CHOICE, ended by NULL */
+    const char *const *choices; /* ended by NULL: the values of a WD_OPTION_CHOICE, or words that a
+                                   WD_OPTION_INT takes, too, and that stand for -1, -2, ... */
     double min, max;            /* of numbers */
     const char *metavar;        /* "FILE" */
     const char *group;          /* "Training" */

@@ -889,7 +889,7 @@ static double recommended_seconds(const json_t *plan)
 }
 
 /* Without guidance the teacher makes one evaluation for each velocity. The plan also says what two
- * would take, as the plan with guidance does. */
+ * would take, as the plan with guidance does; and that one says what LoRAs for four steps save. */
 static void guidance_has_its_cost_beside(void **state)
 {
     (void)state;
@@ -898,6 +898,9 @@ static void guidance_has_its_cost_beside(void **state)
     assert_true(recommended_seconds(without) < recommended_seconds(with));
     assert_float_equal(json_number_value(guided), recommended_seconds(with), 1e-9);
     assert_true(json_is_null(json_object_get(with, "guided_seconds_per_step")));
+    const json_t *loras = json_object_get(with, "step_loras_seconds_per_step");
+    assert_float_equal(json_number_value(loras), recommended_seconds(without), 1e-9);
+    assert_true(json_is_null(json_object_get(without, "step_loras_seconds_per_step")));
     json_decref(without);
     json_decref(with);
 }

@@ -20,6 +20,7 @@
 #include "api/plan/optimizer_place.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
+#include "api/plan/target_reuse.h"
 #include "api/plan/start_blocks.h"
 #include "api/plan/suggestions.h"
 #include "api/plan/targets_plan.h"
@@ -74,15 +75,15 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
                            wd_devices *devices, wd_teacher_map *map, wd_err *err)
 {
     char line[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT], place[WD_OPTIMIZER_PLACE_TEXT];
-    char targets[WD_TARGETS_TEXT];
+    char targets[WD_TARGETS_TEXT], reuse[WD_TARGET_REUSE_TEXT];
     wd_memory_plan text = {0};
     WD_TRY(wd_train_setup_key_teacher(s, err));
     WD_TRY(wd__train_agree(s, err));
     WD_TRY(wd_encoding_plan(&text, s, devices, map, err));
-    WD_TRY(wd_stored_targets_describe(s, err));
     WD_TRY(wd_start_blocks_plan(&text, s, devices, err));
     WD_TRY(wd_train_plan_open(where, s, devices, map, &text, err));
     WD_TRY(wd_train_plan_count_program(where, s, err));
+    WD_TRY(wd_stored_targets_describe(s, err));
     WD_TRY(wd__train_agree_on_plan(where, s, err));
     *plan = text;
     s->trainer.samples.decoder = devices->teacher[wd_train_plan_decoder(where, &where->chosen)];
@@ -94,6 +95,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     wd_log(WD_LOG_INFO, "%s", line);
     wd_log(WD_LOG_INFO, "in all: %s", wd_run_length_text(line, where, s, &where->chosen));
     if (*wd_optimizer_place_text(place, where, s)) wd_log(WD_LOG_INFO, "%s", place);
+    if (*wd_target_reuse_text(reuse, where, s)) wd_log(WD_LOG_INFO, "%s", reuse);
     if (*wd_sheets_text(sheets, where, s)) wd_log(WD_LOG_INFO, "%s", sheets);
     if (*wd_targets_plan_text(targets, where, s)) wd_log(WD_LOG_INFO, "%s", targets);
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);

@@ -224,7 +224,8 @@ static json_t *value_json(const void *options, const wd_option *o)
     case WD_OPTION_FLAG:
         return json_boolean(*(const bool *)field);
     case WD_OPTION_INT:
-        return json_integer(*(const int64_t *)field);
+        text = wd__option_word(o, *(const int64_t *)field);
+        return text ? json_string(text) : json_integer(*(const int64_t *)field);
     case WD_OPTION_SEED:
         return seed_json(*(const uint64_t *)field);
     case WD_OPTION_FLOAT: {

@@ -89,10 +89,13 @@ static wd_status not_usable(wd_err *err, const wd_option *o, const char *value,
 static const char *range_text(char *out, size_t bytes, const wd_option *o)
 {
     const char *what = o->type == WD_OPTION_INT ? "a whole number" : "a number";
+    size_t used = 0;
+    for (const char *const *c = o->choices; c && *c; c++)
+        used = wd_append_text(out, bytes, used, "%s or ", *c);
     if (o->max >= WD_INT_MAX)
-        snprintf(out, bytes, "%s of at least %.12g", what, o->min);
+        wd_append_text(out, bytes, used, "%s of at least %.12g", what, o->min);
     else
-        snprintf(out, bytes, "%s from %.12g to %.12g", what, o->min, o->max);
+        wd_append_text(out, bytes, used, "%s from %.12g to %.12g", what, o->min, o->max);
     return out;
 }
 
@@ -135,10 +138,29 @@ static wd_status set_choice(const char **field, const wd_option *o, const char *
     return WD_OK;
 }
 
+/* *out = the number that a word of a WD_OPTION_INT stands for; false: it is no such word. */
+static bool number_of_word(int64_t *out, const wd_option *o, const char *value)
+{
+    for (int64_t i = 0; o->choices && o->choices[i]; i++) {
+        if (strcmp(o->choices[i], value)) continue;
+        *out = -1 - i;
+        return true;
+    }
+    return false;
+}
+
+const char *wd__option_word(const wd_option *o, int64_t value)
+{
+    for (int64_t i = 0; o->choices && o->choices[i]; i++)
+        if (value == -1 - i) return o->choices[i];
+    return NULL;
+}
+
 static wd_status set_int(int64_t *field, const wd_option *o, const char *value, wd_err *err)
 {
-    char *end, expected[128];
+    char *end, expected[256];
     errno = 0;
+    if (number_of_word(field, o, value)) return WD_OK;
     const long long v = strtoll(value, &end, 10);
     if (end == value || *end || errno || (double)v < o->min || (double)v > o->max)
         return not_usable(err, o, value, range_text(expected, sizeof expected, o));
@@ -250,6 +272,15 @@ static bool is_given(const void *field, const wd_option *o)
     return true;
 }
 
+static void int_text(char *out, size_t bytes, const wd_option *o, int64_t value)
+{
+    const char *word = wd__option_word(o, value);
+    if (word)
+        snprintf(out, bytes, "%s", word);
+    else
+        snprintf(out, bytes, "%lld", (long long)value);
+}
+
 /* Writes the number with the fewest digits that are read as the same number. */
 static void float_text(char *out, size_t bytes, double value)
 {
@@ -270,7 +301,7 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
         snprintf(out, out_bytes, "%s", *(const bool *)field ? "true" : "false");
         break;
     case WD_OPTION_INT:
-        snprintf(out, out_bytes, "%lld", (long long)*(const int64_t *)field);
+        int_text(out, out_bytes, option, *(const int64_t *)field);
         break;
     case WD_OPTION_SEED:
         snprintf(out, out_bytes, "%llu", (unsigned long long)*(const uint64_t *)field);
@@ -334,6 +365,7 @@ static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
     double v = 0;
     switch (o->type) {
     case WD_OPTION_INT:
+        if (wd__option_word(o, *(const int64_t *)field)) return WD_OK;
         v = (double)*(const int64_t *)field;
         break;
     case WD_OPTION_FLOAT:

@@ -41,7 +41,9 @@ static void tables_are_sound(void **state)
             assert_non_null(o->help);
             assert_non_null(o->default_text);
             assert_true(o->help[strlen(o->help) - 1] != '.');
-            assert_true((o->type == WD_OPTION_CHOICE) == (o->choices != NULL));
+            assert_true(o->type == WD_OPTION_INT || /* words beside numbers */
+                        (o->type == WD_OPTION_CHOICE) == (o->choices != NULL));
+            assert_true(!o->choices || o->type == WD_OPTION_CHOICE || o->min >= 0);
             assert_true(o->choices || o->metavar || o->type == WD_OPTION_FLAG);
             assert_true(o->offset < wd_options_bytes((wd_job)job));
             const unsigned student = o->flags & (WD_OPTION_STUDENT | WD_OPTION_SAME_STUDENT);
@@ -76,6 +78,27 @@ static void numbers_that_are_too_long_are_refused(void **state)
         }
     }
     assert_true(tried > 20);
+}
+
+static void words_stand_beside_numbers(void **state)
+{
+    (void)state;
+    char text[64];
+    wd_err err;
+    wd_train_options options = wd_train_defaults();
+    const wd_option *reuse = wd_option_find(WD_JOB_TRAIN, "target_reuse", &err);
+    wd_test_ok(wd_option_set(&options, reuse, "auto", &err), &err);
+    assert_int_equal(options.target_reuse, -1);
+    assert_string_equal(wd_option_text(text, sizeof text, &options, reuse), "auto");
+    options.teacher_path = options.data_path = "x";
+    wd_test_ok(wd_options_check(WD_JOB_TRAIN, &options, &err), &err);
+    options.target_reuse = -2;
+    wd_test_refused(wd_options_check(WD_JOB_TRAIN, &options, &err), &err, WD_INVALID_ARGUMENT,
+                    "--target_reuse: expected auto or a whole number from 0 to 1000, found \"-2\"");
+    static const char *const wrong[] = {"-1", "aut", "autos", ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        wd_test_refused(wd_option_set(&options, reuse, wrong[i], &err), &err, WD_INVALID_ARGUMENT,
+                        "--target_reuse: expected auto or a whole number");
 }
 
 static void seeds_have_64_bits(void **state)
@@ -500,6 +523,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_are_sound),
         cmocka_unit_test(numbers_that_are_too_long_are_refused),
+        cmocka_unit_test(words_stand_beside_numbers),
         cmocka_unit_test(seeds_have_64_bits),
         cmocka_unit_test(names_of_other_programs_are_known),
         cmocka_unit_test(defaults_are_those_of_the_tables),

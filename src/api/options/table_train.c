@@ -144,11 +144,13 @@ static const wd_option table[] = {
      .help = "With more than 0 pictures of one prompt differ more, for a little less exact ones: "
              "in a long training try 0.35 (docs/which-recipe.md). Needs STUDENT_STEPS; twice the "
              "steps of a trajectory must divide TRAJECTORIES"},
-    {WD_INT_LINE(target_reuse, "0", 0, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
+    {WD_INT_LINE(target_reuse, "0", 0, 1000), .choices = WD_CHOICES("auto"), .group = "Objective",
+     .flags = WD_OPTION_STUDENT,
      .help =
          "How often the student trains on each target, on average: a velocity of the teacher, "
          "or a chord, which STUDENT_STEPS asks for; 0: 2 for a velocity, and 2 N for a chord that "
-         "is made of N velocities"},
+         "is made of N velocities; auto: more, while that makes steps much faster as planned "
+         "(docs/recipe.md). A resumed run keeps what was chosen"},
     {WD_INT_LINE(target_replay, "0", 0, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help =
          "Number of latest targets from which repeated ones are drawn; 0: as many as 512 MiB "

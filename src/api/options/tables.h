@@ -24,6 +24,9 @@ wd_option_table wd__table_forward(void);
 wd_option_table wd__table_bench(void);
 wd_option_table wd__table_common(void);
 
+/* The word of a WD_OPTION_INT that stands for this number; NULL: there is none. */
+const char *wd__option_word(const wd_option *option, int64_t value);
+
 /* Whether an option has the same value in two structs of its job; texts are compared by content. */
 bool wd__option_same(const wd_option *option, const void *a, const void *b);
 

@@ -11,23 +11,6 @@
 /* Host memory is chosen where a step then takes at most this share of its time. */
 static const double FASTER = 0.95;
 
-/* What the decision about sheets changes of a set-up. */
-typedef struct asked_sheets {
-    int64_t count;
-    const char *save;
-} asked_sheets;
-
-static asked_sheets sheets_of(const wd_train_setup *setup)
-{
-    return (asked_sheets){setup->trainer.samples.count, setup->options.save_samples};
-}
-
-static void set_sheets(wd_train_setup *setup, asked_sheets sheets)
-{
-    setup->trainer.samples.count = sheets.count;
-    setup->options.save_samples = sheets.save;
-}
-
 /* Whether more memory on devices may help: the run or its sheets do not fit, another strategy would
  * be faster but lacks memory, or the window is not the largest. */
 static wd_status is_short_of_memory(bool *out, const wd_train_plan *plan, wd_err *err)
@@ -40,31 +23,6 @@ static wd_status is_short_of_memory(bool *out, const wd_train_plan *plan, wd_err
     for (int i = 0; i < WD_STRATEGY_auto; i++)
         *out |= !all[i].objection && !all[i].fits &&
                 all[i].step_seconds < FASTER * plan->chosen.step_seconds;
-    return WD_OK;
-}
-
-/* The plan of the same run with the state in another place. */
-static wd_status move(wd_train_plan *moved, const wd_train_plan *plan, wd_train_setup *setup,
-                      wd_err *err)
-{
-    *moved = *plan;
-    moved->planner = NULL;
-    WD_TRY(wd__train_cluster_plan_again(moved, setup, &setup->trainer.samples, err));
-    wd__train_plan_fill_student(moved, setup);
-    WD_TRY(wd__train_plan_choose(moved, err));
-    return wd__sheets_choose(moved, setup, err);
-}
-
-/* Sets *value on all ranks to whether it is true on any, or, if `all`, on all of them. */
-static wd_status agree(bool *value, bool all, const wd_train_setup *setup, wd_err *err)
-{
-    bool *of_rank;
-    if (!wd__train_has_others(setup)) return WD_OK;
-    WD_TRY(wd__train_gather((void **)&of_rank, value, sizeof *value, setup->comm, err));
-    *value = all;
-    for (int r = 0; r < wd_train_ranks(setup); r++)
-        if (of_rank[r] != all) *value = !all;
-    wd_free(of_rank);
     return WD_OK;
 }
 
@@ -83,24 +41,24 @@ static wd_place_reason choose(const wd_train_plan *on_device, const wd_train_pla
 /* Puts the state to `place`, if that is better than *plan. `asked`: the sheets before the decision
  * about them. */
 static wd_status try_place(wd_state_place place, wd_train_plan *plan, wd_train_setup *setup,
-                           asked_sheets asked, wd_err *err)
+                           wd_asked_sheets asked, wd_err *err)
 {
     wd_train_plan *moved; /* too large for a small stack */
-    const asked_sheets sheets = sheets_of(setup);
+    const wd_asked_sheets sheets = wd__sheets_asked(setup);
     const wd_state_place before = setup->trainer.stepper.place;
     WD_TRY(wd_alloc((void **)&moved, 1, sizeof *moved, "a plan", err));
     setup->trainer.stepper.place = place;
-    set_sheets(setup, asked);
-    wd_status status = move(moved, plan, setup, err);
+    wd__sheets_ask(setup, asked);
+    wd_status status = wd__train_plan_again(moved, plan, setup, err);
     bool takes = false;
     if (status == WD_OK) {
         moved->place_reason = choose(plan, moved);
         takes = moved->place_reason != WD_PLACE_GIVEN;
-        status = agree(&takes, true, setup, err);
+        status = wd__train_agree_whether(&takes, true, setup, err);
     }
     if (!takes) {
         setup->trainer.stepper.place = before;
-        set_sheets(setup, sheets);
+        wd__sheets_ask(setup, sheets);
         wd_planner_close(moved->planner);
     } else {
         moved->place_before = before;
@@ -145,7 +103,7 @@ void wd__state_put(wd_state_place place, wd_train_options *o, wd_stepper_options
 
 wd_status wd__optimizer_place_choose(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
 {
-    const asked_sheets asked = sheets_of(setup);
+    const wd_asked_sheets asked = wd__sheets_asked(setup);
     wd_stepper_options *stepper = &setup->trainer.stepper;
     WD_TRY(wd__sheets_choose(plan, setup, err));
     for (int i = stepper->place + 1; i <= WD_STATE_ON_HOST; i++) {
@@ -153,7 +111,7 @@ wd_status wd__optimizer_place_choose(wd_train_plan *plan, wd_train_setup *setup,
         const wd_state_place place = (wd_state_place)i;
         if (!wd__state_may_be(place, &setup->options)) continue;
         WD_TRY(is_short_of_memory(&short_of_memory, plan, err));
-        WD_TRY(agree(&short_of_memory, false, setup, err));
+        WD_TRY(wd__train_agree_whether(&short_of_memory, false, setup, err));
         if (short_of_memory) WD_TRY(try_place(place, plan, setup, asked, err));
     }
     wd__state_put(stepper->place, &setup->options, stepper);

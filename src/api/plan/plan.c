@@ -36,19 +36,43 @@ static const char *name_of_teacher(const wd_plan_options *o, const wd_train_setu
     return *s->teacher.path ? s->teacher.path : o->teacher_preset;
 }
 
-/* Plans the same run with guidance, if it has none: the teacher then makes two evaluations for each
- * velocity. Returns seconds per step; 0: the run has guidance, or no plan with it. */
+/* Plans the same run with another guidance. Returns seconds per step; 0: no plan with it. */
+static double plan_with_guidance(float scale, const wd_train_plan *plan,
+                                 const wd_train_setup *setup)
+{
+    wd_train_variant *other;
+    if (!plan->chosen.fits) return 0;
+    if (wd_alloc((void **)&other, 1, sizeof *other, "a plan", NULL) != WD_OK) return 0;
+    wd__train_variant_begin(other, setup);
+    for (int i = 0; i < 2; i++) other->setup.trainer.stepper.guidance_scale[i] = scale;
+    const bool fits = wd__train_variant_fits(other, plan);
+    const double seconds = fits ? other->plan.chosen.step_seconds : 0;
+    wd_free(other);
+    return seconds;
+}
+
+static bool is_guided(const wd_train_setup *setup)
+{
+    return setup->trainer.stepper.guidance_scale[0] > 1;
+}
+
+/* With guidance the teacher makes two evaluations for each velocity. */
 static double plan_guided(const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    wd_train_variant *guided;
-    if (setup->trainer.stepper.guidance_scale[0] > 1 || !plan->chosen.fits) return 0;
-    if (wd_alloc((void **)&guided, 1, sizeof *guided, "a plan", NULL) != WD_OK) return 0;
-    wd__train_variant_begin(guided, setup);
-    for (int i = 0; i < 2; i++) guided->setup.trainer.stepper.guidance_scale[i] = 2;
-    const bool fits = wd__train_variant_fits(guided, plan);
-    const double seconds = fits ? guided->plan.chosen.step_seconds : 0;
-    wd_free(guided);
-    return seconds;
+    return is_guided(setup) ? 0 : plan_with_guidance(2, plan, setup);
+}
+
+/* LoRAs with which a teacher draws in four steps without guidance are published for the models of
+ * 14 billion weights: lightx2v's. Returns the seconds per step of the same run with them; 0: the
+ * run is none for them, or has LoRAs. */
+static double plan_with_step_loras(const wd_train_plan *plan, const wd_train_setup *setup)
+{
+    enum { STEPS = 4, BILLION_WEIGHTS = 14 };
+    const int64_t steps = setup->options.student_steps;
+    const bool has = setup->teacher.lora[0] || setup->teacher.lora[1];
+    if (has || !is_guided(setup) || steps < 1 || steps > STEPS || plan->no_teacher) return 0;
+    if (wd_dit_parameters(&setup->teacher.dit) / 1000000000 != BILLION_WEIGHTS) return 0;
+    return plan_with_guidance(1, plan, setup);
 }
 
 static wd_status check_svg(const char *path, wd_err *err)
@@ -107,6 +131,7 @@ static wd_status say_plan(char **text, const wd_plan_options *options, const wd_
                                  .lacks_disk = lacks_disk(&disks, s),
                                  .verbose = options->verbose,
                                  .guided_seconds = plan_guided(where, s),
+                                 .step_loras_seconds = plan_with_step_loras(where, s),
                                  .disks = &disks};
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (options->svg) WD_TRY(wd__plan_svg_write(options->svg, &table, err));

@@ -9,6 +9,7 @@
 #include "api/plan/plan_links.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
+#include "api/plan/target_reuse.h"
 #include "api/plan/targets_plan.h"
 #include "api/setup/memory_report.h"
 #include "core/text.h"
@@ -265,6 +266,7 @@ static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
 {
     const char *small = wd__train_plan_lacks_to_encode(t->plan);
     char sheets[WD_SHEETS_TEXT], place[WD_OPTIMIZER_PLACE_TEXT], targets[WD_TARGETS_TEXT];
+    char reuse[WD_TARGET_REUSE_TEXT];
     char line[256];
     if (t->plan->no_teacher) {
         wd_train_plan_line(line, sizeof line, t->plan, t->shown);
@@ -285,7 +287,14 @@ static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
             "this run has no guidance; with it the teacher makes two evaluations for each "
             "velocity: %.3g s per step\n",
             t->guided_seconds);
+    if (t->step_loras_seconds > 0)
+        wd_text_builder_say(p,
+                            "with LoRAs for four steps without guidance, such as lightx2v's, the "
+                            "teacher makes one evaluation for each velocity, and a step takes %.3g "
+                            "s: --teacher_lora, --guidance_scale 1 (docs/which-recipe.md)\n",
+                            t->step_loras_seconds);
     if (*wd_optimizer_place_text(place, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", place);
+    if (*wd_target_reuse_text(reuse, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", reuse);
     if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", sheets);
     if (*wd_targets_plan_text(targets, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", targets);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
@@ -430,7 +439,9 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
     const wd_memory_plan *without_teacher =
         &table->plan->without_teacher[table->shown->decodes_on_processor];
     json_t *devices = json_array(), *strategies = json_array(), *items = json_array();
-    const wd_state_place place = table->setup->trainer.stepper.place;
+    const wd_stepper_options *m = &table->setup->trainer.stepper;
+    const int64_t reuse = wd_stepper_in_phase_of_most_targets(m).reuse;
+    const wd_state_place place = m->place;
     for (int i = 0; i < d->count; i++) {
         const wd_cluster_device *s = &cluster->device[i];
         json_t *device = json_pack("{s:s, s:o}", "name", d->name[i], "flops_per_s", rates_json(s));
@@ -455,7 +466,7 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b, s:I, s:s, s:s?, s:o, s:o, s:o, s:o}",
+        "s:b, s:I, s:s, s:s?, s:I, s:o, s:o, s:o, s:o, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.student),
@@ -470,8 +481,10 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
         table->setup->trainer.samples.count > 0, "merged_bytes",
         (json_int_t)table->plan->merged_bytes, "optimizer_device", wd__optimizer_device_of(place),
         "ema_device", table->setup->trainer.stepper.ema ? wd__ema_device_of(place) : NULL,
-        "guided_seconds_per_step",
-        table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(), "disk",
+        "target_reuse", (json_int_t)reuse, "guided_seconds_per_step",
+        table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(),
+        "step_loras_seconds_per_step",
+        table->step_loras_seconds > 0 ? json_real(table->step_loras_seconds) : json_null(), "disk",
         wd__disk_plan_json(table->disks), "verdict", wd__plan_verdict_json(table), "targets",
         wd__targets_plan_json(table->plan, table->setup));
 }

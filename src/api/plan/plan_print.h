@@ -17,6 +17,8 @@ typedef struct wd_plan_table {
     bool verbose;                  /* text only: all strategies, columns and items */
     double guided_seconds; /* per step of the same run with guidance; 0: it has guidance, or does
                             * not fit with it */
+    double step_loras_seconds; /* per step of the same run, whose teacher has LoRAs for four steps
+                                * without guidance; 0: nothing to say */
     const wd_disk_plan *disks;
 } wd_plan_table;
 

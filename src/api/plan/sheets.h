@@ -7,6 +7,23 @@
 
 enum { WD_SHEETS_TEXT = 160 };
 
+/* What the decision about sheets changes of a set-up. */
+typedef struct wd_asked_sheets {
+    int64_t count;
+    const char *save;
+} wd_asked_sheets;
+
+static inline wd_asked_sheets wd__sheets_asked(const wd_train_setup *setup)
+{
+    return (wd_asked_sheets){setup->trainer.samples.count, setup->options.save_samples};
+}
+
+static inline void wd__sheets_ask(wd_train_setup *setup, wd_asked_sheets sheets)
+{
+    setup->trainer.samples.count = sheets.count;
+    setup->options.save_samples = sheets.save;
+}
+
 /* Decides whether sheets are drawn if --save_samples is auto. They are drawn if a sheet takes less
  * than a tenth of the time between two, on average over the run, since the teacher's pictures are
  * drawn once. If the memory of sheets leads to a slower plan, the difference counts as time of

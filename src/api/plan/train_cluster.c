@@ -175,6 +175,18 @@ static wd_status plan_without_teacher(wd_train_plan *p, wd_stepper_options stepp
     return WD_OK;
 }
 
+wd_status wd__train_agree_whether(bool *value, bool all, const wd_train_setup *setup, wd_err *err)
+{
+    bool *of_rank;
+    if (!wd__train_has_others(setup)) return WD_OK;
+    WD_TRY(wd__train_gather((void **)&of_rank, value, sizeof *value, setup->comm, err));
+    *value = all;
+    for (int r = 0; r < wd_train_ranks(setup); r++)
+        if (of_rank[r] != all) *value = !all;
+    wd_free(of_rank);
+    return WD_OK;
+}
+
 static bool compute_alike(const wd_device *a, const wd_device *b)
 {
     return !strcmp(wd_device_traits(a)->kernels, wd_device_traits(b)->kernels);

@@ -19,6 +19,10 @@ bool wd__train_has_others(const wd_train_setup *setup);
  * with wd_free. All ranks call it. */
 wd_status wd__train_gather(void **all, const void *mine, size_t bytes, wd_comm *comm, wd_err *err);
 
+/* Sets *value on all ranks to whether it is true on any, or, if `all`, on all of them. All ranks
+ * call it. */
+wd_status wd__train_agree_whether(bool *value, bool all, const wd_train_setup *setup, wd_err *err);
+
 /* Sets the budgets of devices and host, and the memory of everything but the teacher:
  * p->without_teacher, host_budget, input.cluster, input.devices.target. `like`: a plan whose
  * budgets are used again, or NULL. All ranks call it if `like` is NULL. */

@@ -9,6 +9,7 @@
 #include "api/plan/optimizer_place.h"
 #include "api/plan/plan_links.h"
 #include "api/plan/sheets.h"
+#include "api/plan/target_reuse.h"
 #include "api/plan/train_cluster.h"
 #include "api/setup/memory_report.h"
 #include "core/memory.h"
@@ -180,6 +181,17 @@ wd_status wd__train_plan_choose(wd_train_plan *plan, wd_err *err)
     return wd_planner_plan(&plan->chosen, plan->planner, plan->asked, err);
 }
 
+wd_status wd__train_plan_again(wd_train_plan *out, const wd_train_plan *plan, wd_train_setup *setup,
+                               wd_err *err)
+{
+    *out = *plan;
+    out->planner = NULL;
+    WD_TRY(wd__train_cluster_plan_again(out, setup, &setup->trainer.samples, err));
+    wd__train_plan_fill_student(out, setup);
+    WD_TRY(wd__train_plan_choose(out, err));
+    return wd__sheets_choose(out, setup, err);
+}
+
 /* Sets window and micro-batch of the stepper to those of the chosen plan. */
 static void follow(wd_stepper_options *stepper, const wd_strategy_plan *chosen)
 {
@@ -256,7 +268,9 @@ wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup
     wd_planner_close(plan->planner);
     plan->planner = NULL;
     WD_TRY(wd__train_plan_choose(plan, err));
+    const wd_asked_sheets asked = wd__sheets_asked(setup);
     WD_TRY(wd__optimizer_place_choose(plan, setup, err));
+    WD_TRY(wd__target_reuse_choose(plan, setup, asked, err));
     follow(&setup->trainer.stepper, &plan->chosen);
     return WD_OK;
 }

@@ -54,6 +54,8 @@ typedef struct wd_train_plan {
     wd_place_reason place_reason;
     wd_state_place place_before; /* the place that was not taken, for that reason */
     double seconds_before;       /* of a step with the optimiser's state there */
+    int64_t reuse_usual;         /* a target's uses without --target_reuse auto; 0: not asked */
+    double reuse_usual_seconds;  /* of a step with that */
     wd_strategy asked;           /* the strategy of the options, or the default */
     wd_strategy_plan chosen;
 } wd_train_plan;
@@ -74,6 +76,12 @@ void wd__train_plan_fill_student(wd_train_plan *plan, const wd_train_setup *setu
 
 /* Opens a new planner for the current input of the plan, and chooses. */
 wd_status wd__train_plan_choose(wd_train_plan *plan, wd_err *err);
+
+/* *out = the plan of the same run with the current options of setup's stepper, on the same machine;
+ * decides about sample sheets (wd__sheets_choose). The planner of *plan stays open. All ranks call
+ * it. */
+wd_status wd__train_plan_again(wd_train_plan *out, const wd_train_plan *plan, wd_train_setup *setup,
+                               wd_err *err);
 
 /* Plans a run with other options on the same machine, like the functions above, with the
  * measurements of `like`. WD_DOES_NOT_FIT: it fits under no strategy. */

@@ -10,7 +10,7 @@
 #include "train/targets/chord.h"
 
 /* Values for open options: see docs/recipe.md. */
-enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2, VELOCITY_REUSE = 2 };
+enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2, VELOCITY_REUSE = 2, REUSE_MAX = 1000 };
 enum { REPLAY_BYTES = 512 << 20, REPLAY_MIN = 1024, REPLAY_MAX = 8192 };
 static const double LR_TIMES_WIDTH = 0.24;
 
@@ -126,7 +126,7 @@ static wd_status resolve_phases(wd_train_setup *s, wd_err *err)
     for (int i = 0; i < p->count; i++) {
         wd_phase *phase = &p->phase[i];
         const bool learns_chords = phase->recipe == &wd_recipe_chord;
-        phase->reuse = o->target_reuse ? o->target_reuse : usual_reuse(o, learns_chords);
+        phase->reuse = o->target_reuse > 0 ? o->target_reuse : usual_reuse(o, learns_chords);
         chords |= learns_chords;
     }
     if (chords != (o->student_steps > 0))
@@ -135,6 +135,32 @@ static wd_status resolve_phases(wd_train_setup *s, wd_err *err)
                        ": expected chord in the recipe and a number of steps, or neither",
                        o->recipe, o->student_steps);
     return WD_OK;
+}
+
+int64_t wd_train_usual_reuse(const wd_train_setup *s)
+{
+    int64_t most = VELOCITY_REUSE;
+    for (int i = 0; i < s->phases.count; i++) {
+        const bool chords = s->phases.phase[i].recipe == &wd_recipe_chord;
+        const int64_t usual = usual_reuse(&s->options, chords);
+        if (usual > most) most = usual;
+    }
+    return most;
+}
+
+void wd_train_set_reuse(wd_train_setup *s, int64_t reuse)
+{
+    s->options.target_reuse = reuse;
+    for (int i = 0; i < s->phases.count; i++)
+        s->phases.phase[i].reuse = s->trainer.stepper.phases.phase[i].reuse = reuse;
+}
+
+void wd__train_keep_reuse(wd_train_setup *s, const json_t *run)
+{
+    const json_t *was = json_object_get(json_object_get(run, "stream"), "target_reuse");
+    const json_int_t reuse = json_integer_value(was);
+    if (s->options.target_reuse < 0 && reuse >= 1 && reuse <= REUSE_MAX)
+        wd_train_set_reuse(s, reuse);
 }
 
 /* Each target takes a state and a velocity, both float32. */
