@@ -150,10 +150,10 @@ static wd_status compare_velocities(wd_eval_job *j, int64_t first, int64_t n, wd
         WD_TRY(wd_painter_velocity(j->painter[STUDENT], j->velocity, j->states[k],
                                    j->schedule.timestep[k], first, n, err));
         for (int64_t i = 0; i < n; i++) {
-            const wd_difference d = wd__difference_of(j->velocity + i * j->each,
-                                                      j->velocities[k] + i * j->each, j->each);
-            wd__difference_add(&j->by_level[k], d);
-            j->mean[i] += wd__difference_relative(d) / (double)j->report.steps;
+            const wd_difference d = wd_difference_of(j->velocity + i * j->each,
+                                                     j->velocities[k] + i * j->each, j->each);
+            wd_difference_add(&j->by_level[k], d);
+            j->mean[i] += wd_difference_relative(d) / (double)j->report.steps;
         }
     }
     for (int64_t i = 0; i < n; i++) wd__tally_add(&j->by_picture[VELOCITY], j->mean[i]);
@@ -190,10 +190,10 @@ static wd_status decode(wd_eval_job *j, int picture, wd_err *err)
 static void compare_latents(wd_eval_job *j)
 {
     for (int64_t i = 0; i < j->count; i++) {
-        const wd_difference d = wd__difference_of(j->latents[STUDENT] + i * j->each,
-                                                  j->latents[TEACHER] + i * j->each, j->each);
-        wd__difference_add(&j->of_latents, d);
-        wd__tally_add(&j->by_picture[LATENTS], wd__difference_relative(d));
+        const wd_difference d = wd_difference_of(j->latents[STUDENT] + i * j->each,
+                                                 j->latents[TEACHER] + i * j->each, j->each);
+        wd_difference_add(&j->of_latents, d);
+        wd__tally_add(&j->by_picture[LATENTS], wd_difference_relative(d));
     }
 }
 
@@ -206,9 +206,9 @@ static wd_status compare_pictures(wd_eval_job *j, wd_err *err)
     for (int64_t i = 0; i < j->count; i++) {
         const float *student = j->image[STUDENT] + i * values;
         const double to_teacher =
-            wd__difference_of(student, teacher + i * values, values).difference2;
+            wd_difference_of(student, teacher + i * values, values).difference2;
         const double to_reference =
-            wd__difference_of(student, reference + i * values, values).difference2;
+            wd_difference_of(student, reference + i * values, values).difference2;
         j->squares[0] += to_teacher;
         j->squares[1] += to_reference;
         wd__tally_add(&j->by_picture[PSNR], wd__psnr_db(to_teacher / (double)values));
@@ -278,11 +278,10 @@ static void sum_up(wd_eval_job *j)
     wd_eval_figure *figure[] = {&r->velocity,     &r->latents,     &r->psnr_db,
                                 &r->reference_db, &r->correlation, &r->reference_correlation};
     for (int i = 0; i < WD_EVAL_FIGURES; i++) figure[i]->error = wd__tally_error(&j->by_picture[i]);
-    for (int64_t k = 0; k < r->steps; k++) {
-        r->velocity_error[k] = wd__difference_relative(j->by_level[k]);
-        r->velocity.value += r->velocity_error[k] / (double)r->steps;
-    }
-    r->latents.value = wd__difference_relative(j->of_latents);
+    for (int64_t k = 0; k < r->steps; k++)
+        r->velocity_error[k] = wd_difference_relative(j->by_level[k]);
+    r->velocity.value = wd_difference_mean_relative(j->by_level, r->steps);
+    r->latents.value = wd_difference_relative(j->of_latents);
     r->psnr_db.value = wd__psnr_db(j->squares[0] / values);
     r->reference_db.value = wd__psnr_db(j->squares[1] / values);
     r->correlation.value = wd__tally_mean(&j->by_picture[CORRELATION]);

@@ -32,28 +32,6 @@ double wd__tally_error(const wd_tally *tally)
     return sqrt(fmax(variance, 0) / n);
 }
 
-wd_difference wd__difference_of(const float *value, const float *expected, int64_t count)
-{
-    wd_difference sum = {0};
-    for (int64_t i = 0; i < count; i++) {
-        const double d = (double)value[i] - (double)expected[i];
-        sum.difference2 += d * d;
-        sum.expected2 += (double)expected[i] * (double)expected[i];
-    }
-    return sum;
-}
-
-void wd__difference_add(wd_difference *sum, wd_difference one)
-{
-    sum->difference2 += one.difference2;
-    sum->expected2 += one.expected2;
-}
-
-double wd__difference_relative(wd_difference difference)
-{
-    return sqrt(difference.difference2 / difference.expected2);
-}
-
 double wd__psnr_db(double mean_square)
 {
     return -10 * log10(mean_square);

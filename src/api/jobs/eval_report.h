@@ -3,6 +3,7 @@
 #ifndef WD_API_JOBS_EVAL_REPORT_H
 #define WD_API_JOBS_EVAL_REPORT_H
 
+#include "core/difference.h"
 #include "core/error.h"
 #include "io/json/json.h"
 #include "model/sampling/schedule.h"
@@ -20,16 +21,6 @@ double wd__tally_mean(const wd_tally *tally); /* 0 if count is 0 */
 /* The standard error of the mean, from the sample's standard deviation; 0 for fewer than two
  * numbers, NaN if one is not finite. */
 double wd__tally_error(const wd_tally *tally);
-
-/* The squared L2 norm of the difference of two arrays, and of the second array. */
-typedef struct wd_difference {
-    double difference2, expected2;
-} wd_difference;
-
-wd_difference wd__difference_of(const float *value, const float *expected, int64_t count);
-void wd__difference_add(wd_difference *sum, wd_difference one);
-/* The relative L2 error: the norm of the difference over that of the expected array. */
-double wd__difference_relative(wd_difference difference);
 
 /* The peak signal-to-noise ratio in decibels for values in [0, 1]; infinite if mean_square is 0. */
 double wd__psnr_db(double mean_square);
