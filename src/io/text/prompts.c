@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -358,4 +359,23 @@ void wd_prompts_close(wd_prompts *prompts)
     wd_free(prompts->text);
     wd_free(prompts->bytes);
     *prompts = (wd_prompts){0};
+}
+
+wd_status wd_prompts_write(const char *path, const char *const *prompts, int64_t count, wd_err *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    bool failed = !file;
+    for (int64_t i = 0; !failed && i < count; i++) {
+        json_t *line = json_pack("{s:s}", "prompt", prompts[i]);
+        failed = !line || json_dumpf(line, file, JSON_COMPACT) || fputc('\n', file) == EOF;
+        json_decref(line);
+    }
+    if (file && fclose(file)) failed = true;
+    const wd_status status = failed
+                                 ? wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path)
+                                 : wd_file_write(path, text, bytes, err);
+    free(text); /* of the C library */
+    return status;
 }

@@ -32,6 +32,10 @@ bool wd_prompts_is_file(const char *text);
 bool wd_prompts_have_columns(const char *path);
 void wd_prompts_close(wd_prompts *prompts);
 
+/* Writes prompts as a .jsonl file, which wd_prompts_open reads. */
+wd_status wd_prompts_write(const char *path, const char *const *prompts, int64_t count,
+                           wd_err *err);
+
 /* Cleans `text` for the tokenizer as diffusers' prompt_clean does (pipeline_wan.py): ftfy.fix_text
  * without its repair of mojibake, html.unescape twice, white space collapsed and trimmed. `text`
  * has at most WD_PROMPT_BYTES_MAX bytes. The caller frees *out with wd_free. */

@@ -95,18 +95,25 @@ wd_target_info wd__chord_begin(const wd_trajectory_options *options, int64_t num
     return wd__trajectory_target(options, target_of(options, &c, c.slot, 0));
 }
 
-wd_chord_point wd__chord_point_of(const wd_trajectory_options *options, const wd_target_info *begin,
-                                  int64_t sample)
+wd_chord_point wd__chord_point_at(const wd_trajectory_options *options, const wd_target_info *begin,
+                                  int64_t step)
 {
     const int64_t steps = options->student_steps, each = steps / wd_chords(options);
-    const wd_random key = {
-        .seed = options->seed, .stream = WD_RANDOM_CHORD_POINT, .index = (uint64_t)sample};
-    const int64_t step = each > 1 ? (int64_t)wd_random_below(key, 0, (uint64_t)each) : 0;
     if (step == 0) return (wd_chord_point){.timestep = begin->timestep};
     const int64_t before = begin->step / wd_chord_length(options) * each;
     const double u = 1 - (double)(before + step) / (double)steps;
     const float sigma = (float)wd_flow_shift(u, options->flow_shift);
     return (wd_chord_point){sigma - begin->sigma, wd__trajectory_timestep(options, sigma)};
+}
+
+wd_chord_point wd__chord_point_of(const wd_trajectory_options *options, const wd_target_info *begin,
+                                  int64_t sample)
+{
+    const int64_t each = options->student_steps / wd_chords(options);
+    const wd_random key = {
+        .seed = options->seed, .stream = WD_RANDOM_CHORD_POINT, .index = (uint64_t)sample};
+    const int64_t step = each > 1 ? (int64_t)wd_random_below(key, 0, (uint64_t)each) : 0;
+    return wd__chord_point_at(options, begin, step);
 }
 
 float wd__chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin)
@@ -117,21 +124,26 @@ float wd__chord_loss_weight(const wd_trajectory_options *options, const wd_targe
     return (float)wd_chords(options) * (begin->sigma - end);
 }
 
+void wd__chord_shape(wd_chord *c, const float *sigma, double diversity_gain)
+{
+    const double begin = (double)sigma[0], end = (double)sigma[c->length];
+    for (int64_t i = 0; i < c->length; i++)
+        c->weight[i] = (float)(((double)sigma[i + 1] - (double)sigma[i]) / (end - begin));
+    c->sigma = sigma[0];
+    c->gain = (float)(diversity_gain * (begin * begin + end * end) / 2);
+}
+
 wd_chord wd__chord_at(const wd_trajectory_options *options, int64_t number)
 {
     wd_chord c = find(options, number);
-    wd_target_info target[WD_CHORD_STEPS_MAX] = {{0}};
+    float sigma[WD_CHORD_STEPS_MAX + 1];
     for (int64_t i = 0; i < c.length; i++) {
         c.target[i] = target_of(options, &c, c.slot, i);
-        target[i] = wd__trajectory_target(options, c.target[i]);
+        const wd_target_info target = wd__trajectory_target(options, c.target[i]);
+        sigma[i] = target.sigma;
+        sigma[i + 1] = target.sigma_next;
     }
-    const double begin = (double)target[0].sigma;
-    const double end = (double)target[c.length - 1].sigma_next;
-    for (int64_t i = 0; i < c.length; i++)
-        c.weight[i] =
-            (float)(((double)target[i].sigma_next - (double)target[i].sigma) / (end - begin));
-    c.sigma = target[0].sigma;
-    c.gain = (float)(options->diversity_gain * (begin * begin + end * end) / 2);
+    wd__chord_shape(&c, sigma, options->diversity_gain);
     for (int64_t i = 0; c.gain > 0 && i < c.length; i++)
         c.twin[i] = target_of(options, &c, wd__trajectory_twin(options, c.slot), i);
     return c;

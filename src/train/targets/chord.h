@@ -74,6 +74,11 @@ typedef struct wd_chord_point {
     float timestep; /* that the student is given */
 } wd_chord_point;
 
+/* Where the step number `step`, of those that the student makes along the chord whose block has
+ * that `begin`, begins. */
+wd_chord_point wd__chord_point_at(const wd_trajectory_options *options, const wd_target_info *begin,
+                                  int64_t step);
+
 /* Sample number `sample` of the student's stream trains on the chord whose block has that `begin`.
  */
 wd_chord_point wd__chord_point_of(const wd_trajectory_options *options, const wd_target_info *begin,
@@ -84,6 +89,10 @@ wd_chord_point wd__chord_point_of(const wd_trajectory_options *options, const wd
  * much at the end of the block. All samples along a chord have that weight: the sizes of their own
  * steps made no better student (docs/recipe.md). */
 float wd__chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin);
+
+/* Sets the weights, the gain and the noise level of a chord, whose length is set, from the noise
+ * levels of its block: sigma [length + 1], the last one where it ends. */
+void wd__chord_shape(wd_chord *chord, const float *sigma, double diversity_gain);
 
 /* All about chord `number`. */
 wd_chord wd__chord_at(const wd_trajectory_options *options, int64_t number);

@@ -46,7 +46,7 @@ static int64_t number_of(const stored_source *s, int64_t sample)
     const int64_t epoch = number / s->count;
     const wd_random key = {
         .seed = o->trajectory.seed, .stream = WD_RANDOM_STORED, .index = (uint64_t)epoch};
-    return epoch ? wd__permute(number % s->count, s->count, key) : number;
+    return epoch ? wd_permute(number % s->count, s->count, key) : number;
 }
 
 typedef wd_status check_fn(wd_target_store *store, int64_t target, wd_err *err);

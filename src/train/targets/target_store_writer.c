@@ -4,13 +4,13 @@
  * targets.json written, when the first file is. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/file_space.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/tensors/safetensors.h"
+#include "io/text/prompts.h"
 #include "train/targets/target_store_impl.h"
 
 struct wd_target_writer {
@@ -112,22 +112,9 @@ wd_status wd_target_store_check_resumed(const wd_store_options *options,
 /* Writes the prompts as a file that --data_path can read. */
 static wd_status write_prompts(const wd_target_writer *w, wd_err *err)
 {
-    char path[WD_PATH_MAX], *text = NULL;
-    size_t bytes = 0;
+    char path[WD_PATH_MAX];
     WD_TRY(wd_path_join(path, w->options.folder, WD_STORE_PROMPTS, err));
-    FILE *file = open_memstream(&text, &bytes);
-    bool failed = !file;
-    for (int64_t i = 0; !failed && i < w->trajectory.prompts; i++) {
-        json_t *line = json_pack("{s:s}", "prompt", w->options.prompt[i]);
-        failed = !line || json_dumpf(line, file, JSON_COMPACT) || fputc('\n', file) == EOF;
-        json_decref(line);
-    }
-    if (file && fclose(file)) failed = true;
-    const wd_status status = failed
-                                 ? wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path)
-                                 : wd_file_write(path, text, bytes, err);
-    free(text); /* of the C library */
-    return status;
+    return wd_prompts_write(path, w->options.prompt, w->trajectory.prompts, err);
 }
 
 static int is_ours(const struct dirent *entry)

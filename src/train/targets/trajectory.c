@@ -43,7 +43,7 @@ int64_t wd__trajectory_number(const wd_trajectory_options *o, int64_t round, int
 
 /* A Feistel network of four rounds over the next even number of bits, walked until it lands inside
  * (Black & Rogaway, "Ciphers with arbitrary finite domains", 2002). */
-int64_t wd__permute(int64_t i, int64_t count, wd_random key)
+int64_t wd_permute(int64_t i, int64_t count, wd_random key)
 {
     int half = 1;
     while ((INT64_C(1) << 2 * half) < count) half++;
@@ -84,7 +84,7 @@ int64_t wd__trajectory_prompt(const wd_trajectory_options *o, int64_t pair)
 {
     wd_random key = {
         .seed = o->seed, .stream = WD_RANDOM_PROMPT, .index = (uint64_t)(pair / o->prompts)};
-    return wd__permute(pair % o->prompts, o->prompts, key);
+    return wd_permute(pair % o->prompts, o->prompts, key);
 }
 
 /* Whether the slot's trajectories are the second ones of their pairs. */

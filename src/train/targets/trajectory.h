@@ -84,7 +84,7 @@ int64_t wd__trajectory_prompt(const wd_trajectory_options *options, int64_t pair
 
 /* Where i goes in a permutation of [0, count), of the many that a key can name; it costs no memory.
  */
-int64_t wd__permute(int64_t i, int64_t count, wd_random key);
+int64_t wd_permute(int64_t i, int64_t count, wd_random key);
 
 /* Which target (or chord, where student_steps is set: train/targets/chord.h) sample number `sample`
  * of the student's stream trains on, each being used `reuse` times on average: every reuse-th
