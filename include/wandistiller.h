@@ -199,7 +199,12 @@ typedef struct wd_train_options {
      * With `targets` data_path may be NULL, and teacher_path's transformer need have no weights
      * where there is init_student. */
     const char *save_targets, *targets;
-    uint64_t reserved[4];
+    /* On which prompts the student's error is measured on the way: "16", so many of data_path's, or
+     * a file of prompts; neither are trained on. NULL or "0": none. */
+    const char *validation_prompts;
+    int64_t validation_interval; /* optimiser steps between two; 0: chosen */
+    bool keep_best; /* the student with the least error is kept, too; needs validation_prompts */
+    uint64_t reserved[16];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

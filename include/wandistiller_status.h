@@ -57,14 +57,15 @@ void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level);
 
 /* Which part of its work the running job is doing, and how much of that part is done. */
 typedef struct wd_progress {
-    const char *what;    /* "training", "encoding prompts": lives until the function returns */
-    const char *unit;    /* the unit of done and total: "step", "prompt" */
-    int64_t done, total; /* total 0: a time limit sets the end, or the end is not known */
-    double seconds;      /* since this part of the job began */
-    double rate;         /* units per second; NaN: not known yet */
-    double seconds_left; /* NaN: not known yet */
-    double loss;         /* of the last step of training; NaN elsewhere */
-    uint64_t reserved[8];
+    const char *what;        /* "training", "encoding prompts": lives until the function returns */
+    const char *unit;        /* the unit of done and total: "step", "prompt" */
+    int64_t done, total;     /* total 0: a time limit sets the end, or the end is not known */
+    double seconds;          /* since this part of the job began */
+    double rate;             /* units per second; NaN: not known yet */
+    double seconds_left;     /* NaN: not known yet */
+    double loss;             /* of the last step of training; NaN elsewhere */
+    double validation_error; /* of the last validation of training; NaN: there was none */
+    uint64_t reserved[7];
 } wd_progress;
 
 /* Receives progress after each step, prompt, picture and so on, and with done == total once a part

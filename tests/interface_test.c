@@ -43,7 +43,7 @@ static void structs_keep_their_size(void **state)
 {
     (void)state;
     static const size_t bytes[] = {
-        [WD_JOB_TRAIN] = 1264,  [WD_JOB_PLAN] = 1376,  [WD_JOB_SAMPLE] = 792,
+        [WD_JOB_TRAIN] = 1384,  [WD_JOB_PLAN] = 1496,  [WD_JOB_SAMPLE] = 792,
         [WD_JOB_EVAL] = 280,    [WD_JOB_INSPECT] = 88, [WD_JOB_CONVERT] = 160,
         [WD_JOB_FORWARD] = 184, [WD_JOB_BENCH] = 104,  [WD_JOB_COMMON] = 88,
     };
@@ -51,11 +51,13 @@ static void structs_keep_their_size(void **state)
         assert_int_equal(wd_options_bytes((wd_job)job), bytes[job]);
     assert_int_equal(offsetof(wd_train_options, seed), 320);
     assert_int_equal(offsetof(wd_train_options, output_dir), 328);
-    assert_int_equal(offsetof(wd_train_options, optimizer_device), 1192); /* reserved before */
-    assert_int_equal(offsetof(wd_train_options, ema_device), 1200);       /* likewise */
-    assert_int_equal(offsetof(wd_train_options, prompt_column), 1208);    /* likewise */
-    assert_int_equal(offsetof(wd_train_options, targets), 1224);          /* likewise */
-    assert_int_equal(offsetof(wd_plan_options, svg), 1304);
+    assert_int_equal(offsetof(wd_train_options, optimizer_device), 1192);   /* reserved before */
+    assert_int_equal(offsetof(wd_train_options, ema_device), 1200);         /* likewise */
+    assert_int_equal(offsetof(wd_train_options, prompt_column), 1208);      /* likewise */
+    assert_int_equal(offsetof(wd_train_options, targets), 1224);            /* likewise */
+    assert_int_equal(offsetof(wd_train_options, validation_prompts), 1232); /* likewise */
+    assert_int_equal(offsetof(wd_train_options, keep_best), 1248);          /* likewise */
+    assert_int_equal(offsetof(wd_plan_options, svg), 1424);
     assert_int_equal(sizeof(wd_train_result), 104);
     assert_int_equal(sizeof(wd_progress), 128);
     assert_int_equal(sizeof(wd_picture), 64);

@@ -116,6 +116,17 @@ static void samples(void **state)
           100 << 20);
 }
 
+/* States in host memory that are most of what there is. */
+static void validation(void **state)
+{
+    (void)state;
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
+    check(RUN("--height", "128", "--width", "128", "--batch_size", "2", "--trajectories", "8",
+              "--trajectory_steps", "2", "--num_steps", "2", "--target_replay", "8",
+              "--validation_prompts", "400", "--save_samples", "false"),
+          100 << 20);
+}
+
 /* wan-tiny, but for a teacher of one expert with two blocks of 38 MB; and a small student. */
 static void write_large_teacher(void)
 {
@@ -228,6 +239,11 @@ static void profiles_say_what_was_planned(void **state)
     check_profile("encoding", 1);
     check_profile("training", 10);
     check_profile("sampling", 5);
+    wd_program_run_(&program, RUN("--num_steps", "2", "--validation_prompts", "9",
+                                  "--profile_memory", "--devices", "sim:1x200MiB",
+                                  "--teacher_device_strategy", "gpu", "--log_level", "info"));
+    wd_program_succeeded(&program);
+    check_profile("validating", 1);
     wd_test_ok(wd_folder_remove(wd_test_path("cache"), &err), &err);
     wd_program_run_(&program,
                     RUN("--num_steps", "2", "--profile_memory", "--devices", "sim:1x200MiB",
@@ -380,6 +396,7 @@ int main(void)
         cmocka_unit_test(large_batches),
         cmocka_unit_test(checkpointing),
         cmocka_unit_test(samples),
+        cmocka_unit_test(validation),
         cmocka_unit_test(progress_says_what_there_is),
         cmocka_unit_test(profiles_say_what_was_planned),
         cmocka_unit_test(what_no_machine_has_is_planned),

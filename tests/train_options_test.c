@@ -109,6 +109,8 @@ static const struct {
     {0, "step_timeout", "500"},
     {0, "nccl", "off"},
     {0, "export", "comfyui,gguf"},
+    {0, "validation_interval", "2"},
+    {0, "keep_best", "true"},
     {1, "devices", "sim:2x256MiB@link=1GB/s,compute=20GFLOP/s"},
     {1, "optimizer_device", "host"},
     {1, "teacher_device_strategy", "gpu0"},
@@ -145,11 +147,14 @@ static void run_with(int number)
 {
     wd_err err;
     char name[32];
+    static const char held_out[] = "an owl, and a moon behind it\n"; /* is none of the data */
+    wd_test_ok(wd_file_write("held-out.txt", held_out, sizeof held_out - 1, &err), &err);
     json_t *options =
-        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s}", "teacher_path",
-                  teacher, "data_path", "prompts.txt", "student_config", "student.json", "height",
-                  32, "width", 32, "trajectories", 4, "trajectory_steps", 4, "num_steps", 6, "seed",
-                  3, "output_dir", "usual", "teacher_dtype", "float32", "mixed_precision", "no");
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s}",
+                  "teacher_path", teacher, "data_path", "prompts.txt", "validation_prompts",
+                  number < 0 ? "0" : "held-out.txt", "student_config", "student.json", "height", 32,
+                  "width", 32, "trajectories", 4, "trajectory_steps", 4, "num_steps", 6, "seed", 3,
+                  "output_dir", "usual", "teacher_dtype", "float32", "mixed_precision", "no");
     for (int k = 0; k < SAME; k++)
         if (same[k].run == number)
             json_object_set_new(options, same[k].name,

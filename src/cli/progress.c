@@ -54,6 +54,8 @@ static void write_figures(char *out, size_t bytes, const wd_progress *p)
     snprintf(out, bytes, "%s %lld", p->unit, (long long)p->done);
     if (p->total > 0) wd_cli_append(out, bytes, "/%lld", (long long)p->total);
     if (!isnan(p->loss)) wd_cli_append(out, bytes, "  loss %.4g", p->loss);
+    if (!isnan(p->validation_error))
+        wd_cli_append(out, bytes, "  validation %.4g", p->validation_error);
     if (p->rate >= 0.1)
         wd_cli_append(out, bytes, "  %.3g %ss/s", p->rate, p->unit);
     else if (p->rate > 0)

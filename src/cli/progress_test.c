@@ -12,6 +12,7 @@ static void lines_fit_the_terminal(void **state)
                      .done = 450,
                      .total = 1000,
                      .loss = 0.01234,
+                     .validation_error = NAN,
                      .rate = 3.1,
                      .seconds_left = 177,
                      .seconds = 145};
@@ -39,6 +40,7 @@ static void unknown_figures_are_left_out(void **state)
                      .done = 0,
                      .total = 8,
                      .loss = NAN,
+                     .validation_error = NAN,
                      .rate = NAN,
                      .seconds_left = NAN};
     assert_string_equal(wd_cli_progress_text(text, sizeof text, 50, &p),
@@ -52,6 +54,7 @@ static void unknown_figures_are_left_out(void **state)
                       .unit = "step",
                       .done = 7,
                       .loss = 2,
+                      .validation_error = NAN,
                       .rate = 0.02,
                       .seconds = 400,
                       .seconds_left = 3600}; /* a time limit ends it */

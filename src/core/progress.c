@@ -93,16 +93,19 @@ static const char *rate_text(char out[64], const wd_progress *p)
 const char *wd__progress_text(char *out, size_t out_bytes, const wd_progress *p,
                               size_t memory_bytes)
 {
-    char count[48], loss[32] = "", rate[64], left[32], number[32], memory[48] = "";
+    char count[48], loss[32] = "", error[40] = "", rate[64], left[32], number[32];
+    char memory[48] = "";
     if (p->total > 0)
         snprintf(count, sizeof count, "%*" PRId64 "/%" PRId64,
                  snprintf(NULL, 0, "%" PRId64, p->total), p->done, p->total);
     else
         snprintf(count, sizeof count, "%" PRId64, p->done);
     if (!isnan(p->loss)) snprintf(loss, sizeof loss, "  loss %.4g", p->loss);
+    if (!isnan(p->validation_error))
+        snprintf(error, sizeof error, "  validation %.4g", p->validation_error);
     if (memory_bytes)
         snprintf(memory, sizeof memory, "  memory %s", memory_text(number, memory_bytes));
-    snprintf(out, out_bytes, "%s: %s %s%s  %s  ETA %s%s", p->what, p->unit, count, loss,
+    snprintf(out, out_bytes, "%s: %s %s%s%s  %s  ETA %s%s", p->what, p->unit, count, loss, error,
              rate_text(rate, p), time_text(left, p->seconds_left), memory);
     return out;
 }
@@ -118,7 +121,8 @@ wd_progress_task wd_progress_begin(const char *what, const char *unit, int64_t d
                                            .total = total,
                                            .rate = NAN,
                                            .seconds_left = NAN,
-                                           .loss = NAN},
+                                           .loss = NAN,
+                                           .validation_error = NAN},
                                    .first = done,
                                    .begun = now,
                                    .said = now};

@@ -33,15 +33,20 @@ static void lines_say_what_there_is(void **state)
                      .done = 120,
                      .total = 2000,
                      .loss = 0.03121,
+                     .validation_error = NAN,
                      .rate = 8.44,
                      .seconds_left = 224.2};
     assert_string_equal(
         wd__progress_text(text, sizeof text, &p, 412345678),
         "training: step  120/2000  loss 0.03121  8.44 steps/s  ETA 3:44  memory 412 MB");
+    p.validation_error = 0.2134;
+    assert_non_null(strstr(wd__progress_text(text, sizeof text, &p, 0),
+                           "  loss 0.03121  validation 0.2134  8.44 steps/s"));
     p = (wd_progress){.what = "encoding prompts",
                       .unit = "prompt",
                       .done = 7,
                       .loss = NAN,
+                      .validation_error = NAN,
                       .rate = 0.05,
                       .seconds_left = 7384};
     assert_string_equal(wd__progress_text(text, sizeof text, &p, 23456789012),

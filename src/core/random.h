@@ -18,8 +18,9 @@ typedef enum wd_random_stream {
     WD_RANDOM_ON_POLICY,        /* which trajectories are on-policy; index = their pair's number */
     WD_RANDOM_CHORD_POINT,      /* where on its chord a sample lies; index = sample number */
     WD_RANDOM_TEST,
-    WD_RANDOM_STORED,      /* the order of stored targets, once all were drawn; index = epoch */
-    WD_RANDOM_BLOCK_CHOICE /* states by which blocks are chosen; index = state */
+    WD_RANDOM_STORED,       /* the order of stored targets, once all were drawn; index = epoch */
+    WD_RANDOM_BLOCK_CHOICE, /* states by which blocks are chosen; index = state */
+    WD_RANDOM_VALIDATION    /* which prompts are held out for validation; index 0 */
 } wd_random_stream;
 
 typedef struct wd_random {

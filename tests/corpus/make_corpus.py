@@ -396,6 +396,15 @@ def surroundings():
     put("api/plan/start_blocks", "descending", '{"blocks": [0, 4, 2, 5]}')
     put("api/plan/start_blocks", "short", '{"blocks": [0, 5]}')
     put("api/plan/start_blocks", "other", '{"blocks": {"0": 1e400}}')
+    put("train/output/best", "kept", dumps({"step": 60, "validation_error": 0.75,
+        "validation_error_by_level": [{"sigma": 1.0, "error": 0.75}]}))
+    put("train/output/best", "other", '{"step": -1, "validation_error": 1e999}')
+    levels = ("F32", [8], bytes(32))
+    states = ("F32", [8, 1, 4], bytes(128))
+    for name, key in (("states", "key"), ("other", "none")):
+        put("train/targets/validation_file", name, safetensors(
+            {"latents": states, "target": states, "sigma": levels, "timestep": levels},
+            {"format": "wandistiller validation 1", "key": key, "checksum": "0123456789abcdef"}))
     put("api/setup/rate_cache", "known", dumps({"version": 1, "rates": {
         "disk": {"per_s": 2.5e9, "measured": 4000000000}, "x": {"per_s": -1, "measured": 0}}}))
     put("api/setup/rate_cache", "kinds", '{"rates":{"disk":[],"a":{"per_s":"1"}}}')

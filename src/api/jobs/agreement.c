@@ -210,11 +210,12 @@ static void add_targets(wd_agreement *a, const wd_train_setup *s)
 static void add_prompts(wd_agreement *a, const wd_train_setup *s)
 {
     XXH64_hash_t hash = 0;
-    for (int64_t i = 0; i < s->data.count + s->samples; i++)
+    const int64_t count = s->data.count + s->samples + s->validation.prompts;
+    for (int64_t i = 0; i < count; i++)
         hash = XXH3_64bits_withSeed(s->prompt[i], strlen(s->prompt[i]), hash);
     char key[32], text[WD_AGREED_TEXT];
     snprintf(key, sizeof key, "%016llx", (unsigned long long)hash);
-    snprintf(text, sizeof text, "%lld texts", (long long)(s->data.count + s->samples));
+    snprintf(text, sizeof text, "%lld texts", (long long)count);
     agree_on_key(a, "the prompts", key, text, alike);
 }
 

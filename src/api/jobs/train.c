@@ -26,12 +26,14 @@
 #include "api/plan/targets_plan.h"
 #include "api/plan/train_cluster.h"
 #include "api/plan/train_plan.h"
+#include "api/plan/validation_plan.h"
 #include "api/setup/device_memory.h"
 #include "api/setup/dtypes.h"
 #include "api/setup/memory_report.h"
 #include "api/setup/rank_gpus.h"
 #include "api/setup/ranks.h"
 #include "api/setup/stored_targets.h"
+#include "api/setup/validation_prompts.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -76,6 +78,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
 {
     char line[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT], place[WD_OPTIMIZER_PLACE_TEXT];
     char targets[WD_TARGETS_TEXT], reuse[WD_TARGET_REUSE_TEXT];
+    char validation[WD_VALIDATION_TEXT];
     wd_memory_plan text = {0};
     WD_TRY(wd_train_setup_key_teacher(s, err));
     WD_TRY(wd__train_agree(s, err));
@@ -98,6 +101,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     if (*wd_target_reuse_text(reuse, where, s)) wd_log(WD_LOG_INFO, "%s", reuse);
     if (*wd_sheets_text(sheets, where, s)) wd_log(WD_LOG_INFO, "%s", sheets);
     if (*wd_targets_plan_text(targets, where, s)) wd_log(WD_LOG_INFO, "%s", targets);
+    if (*wd_validation_plan_text(validation, where, s)) wd_log(WD_LOG_INFO, "%s", validation);
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
         wd_log(WD_LOG_WARNING, "%s", line);
@@ -167,6 +171,7 @@ static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
     } else {
         WD_TRY(wd_output_begin(&s->output, s->first_step, err));
         WD_TRY(write_run(s, files->plan, files->where, err));
+        WD_TRY(wd_validation_prompts_write(s, s->output.path, err));
         s->output_begun = true;
     }
     memcpy(out, s->output.path, sizeof s->output.path);

@@ -138,7 +138,9 @@ static void names_of_other_programs_are_known(void **state)
         {WD_JOB_TRAIN, "teacher_model", "is --teacher_path meant?"},
         {WD_JOB_PLAN, "resolution", "is --height or --width meant?"},
         {WD_JOB_TRAIN, "max-train-epochs", "is --num_epochs meant?"},
-        {WD_JOB_TRAIN, "validation_prompt", "is --sample_prompts meant?"},
+        {WD_JOB_TRAIN, "validation_prompt", "is --sample_prompts meant?"}, /* diffusers' pictures */
+        {WD_JOB_TRAIN, "validation_steps", "is --validation_interval or --sample_interval meant?"},
+        {WD_JOB_TRAIN, "load_best_model_at_end", "is --keep_best meant?"},
         {WD_JOB_TRAIN, "report_to",
          "metrics.jsonl and TensorBoard's files in --output_dir have it"},
         {WD_JOB_TRAIN, "learning_rate", "is --lr meant?"},

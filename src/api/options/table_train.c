@@ -250,6 +250,21 @@ static const wd_option table[] = {
      .help = "Seed of all random numbers; the same seed and options give the same student, bit for "
              "bit"},
 
+    {WD_TEXT_LINE(validation_prompts, "", "N|FILE"), .group = "Validation",
+     .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .help =
+         "Measure the student's error on prompts that it does not train on: N of the data's, "
+         "which follow from SEED, or those of a file, which are left out of the data. The error "
+         "is that of its velocities, or of its chords with STUDENT_STEPS, on states of the "
+         "teacher that never change, by noise level (docs/options.md). Default: none"},
+    {WD_INT_LINE(validation_interval, "0", 0, WD_INT_MAX), .group = "Validation",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Steps between validations; 0: so many that they take less than 2 % of the student's "
+             "time. The last one is at the end"},
+    {WD_FLAG_LINE(keep_best), .group = "Validation", .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Keep the student with the least validation error in OUTPUT_DIR/best, beside the last "
+             "one. Needs VALIDATION_PROMPTS"},
+
     {WD_TEXT_LINE(output_dir, "./outputs", "DIR"), .group = "Output",
      .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
      .help = "Folder for the student's pipeline, metrics, checkpoints and samples"},

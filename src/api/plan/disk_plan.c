@@ -11,6 +11,7 @@
 
 #include "api/options/config.h"
 #include "api/plan/targets_plan.h"
+#include "api/plan/validation_plan.h"
 #include "api/setup/memory_report.h"
 #include "core/log.h"
 #include "model/text_cache/text_cache.h"
@@ -89,6 +90,8 @@ static wd_status add_cache(wd_disk_plan *p, const wd_train_plan *plan, const wd_
     if (s->options.cache_dir) item.folder = WD_DISK_CACHE;
     if (s->embeds.cache)
         add(p, item, wd_text_cache_bytes_to_write(s->embeds.cache), "prompt embeddings");
+    if (!s->comm || !s->comm->rank)
+        add(p, item, wd__validation_plan_bytes(s), "states of validation");
     return WD_OK;
 }
 
@@ -190,6 +193,11 @@ static wd_status add_student(wd_disk_plan *p, const wd_train_setup *s, wd_err *e
     item.is_bound = true;
     add(p, item, parts - sure + WD_EXPORT_REST_BYTES, "its other files");
     add(p, item, forms, "--export %.40s", s->options.export_to ? s->options.export_to : "");
+    if (!s->options.keep_best) return WD_OK;
+    item.phase = WD_DISK_TO_THE_END;
+    add(p, item, weights + parts + WD_EXPORT_REST_BYTES, "best student");
+    item.phase = WD_DISK_WHILE_SAVING;
+    add(p, item, weights + parts + WD_EXPORT_REST_BYTES, "another one, before it is replaced");
     return WD_OK;
 }
 

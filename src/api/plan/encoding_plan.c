@@ -11,14 +11,29 @@
 #include "core/log.h"
 #include "core/memory.h"
 
+/* Prompts of validation never say how many rows there are, which would change the student's bits.
+ */
+static void say_cut(const wd_train_setup *s)
+{
+    const int64_t cut = wd_prompt_embeds_are_cut(&s->embeds);
+    if (!cut || (s->comm && s->comm->rank)) return;
+    wd_log(WD_LOG_WARNING,
+           "validation: %" PRId64
+           " of its prompts have more tokens than any that the student trains "
+           "on, and are cut to as many",
+           cut);
+}
+
 /* Sets the number of rows of text that teacher and student compute: as many as the prompts need,
  * or, for a resumed run, as many as it began with. */
 static wd_status choose_text(wd_train_setup *s, wd_err *err)
 {
     wd_stepper_options *m = &s->trainer.stepper;
+    const int64_t trained = s->data.count + s->samples;
+    if (s->validation.prompts) wd_prompt_embeds_cut(&s->embeds, trained);
     m->text_tokens = s->embeds.text_tokens;
     m->text_repeat = s->embeds.text_repeat;
-    wd_prompt_embeds_key(s->prompts_key, &s->embeds, s->data.count);
+    wd_prompt_embeds_key(s->prompts_key, &s->embeds, 0, s->data.count);
     snprintf(s->text_encoder_key, sizeof s->text_encoder_key, "%s",
              wd_text_cache_key(s->embeds.cache));
     WD_TRY(wd_stored_targets_compare(s, err));
@@ -28,6 +43,8 @@ static wd_status choose_text(wd_train_setup *s, wd_err *err)
     }
     s->embeds.text_tokens = m->text_tokens; /* a resumed run may have more */
     s->embeds.text_repeat = m->text_repeat;
+    wd_prompt_embeds_key(s->validation_key, &s->embeds, trained, s->validation.prompts);
+    say_cut(s);
     wd_log(WD_LOG_DEBUG, "text: %" PRId64 " rows are computed, the last stands for %" PRId64,
            m->text_tokens, m->text_repeat);
     return WD_OK;
@@ -208,8 +225,9 @@ wd_status wd_encoding_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *
     WD_TRY(choose_encoder(map, s, devices, err));
     const wd_text_place place = {s->text_dir, s->trainer.text_kernels};
     WD_TRY(wd_prompt_embeds_open(&s->embeds, &place, &s->teacher, s->prompt,
-                                 s->data.count + s->samples, s->options.negative_prompt,
-                                 s->options.max_sequence_length, s->encoder_dtype, err));
+                                 s->data.count + s->samples + s->validation.prompts,
+                                 s->options.negative_prompt, s->options.max_sequence_length,
+                                 s->encoder_dtype, err));
     s->trainer.kernels = wd_device_traits(devices->device[0])->kernels;
     WD_TRY(choose_text(s, err));
     WD_TRY(share_text(s, err));

@@ -11,6 +11,7 @@
 #include "api/plan/sheets.h"
 #include "api/plan/target_reuse.h"
 #include "api/plan/targets_plan.h"
+#include "api/plan/validation_plan.h"
 #include "api/setup/memory_report.h"
 #include "core/text.h"
 #include "train/network/params.h"
@@ -266,8 +267,7 @@ static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
 {
     const char *small = wd__train_plan_lacks_to_encode(t->plan);
     char sheets[WD_SHEETS_TEXT], place[WD_OPTIMIZER_PLACE_TEXT], targets[WD_TARGETS_TEXT];
-    char reuse[WD_TARGET_REUSE_TEXT];
-    char line[256];
+    char line[256], reuse[WD_TARGET_REUSE_TEXT], validation[WD_VALIDATION_TEXT];
     if (t->plan->no_teacher) {
         wd_train_plan_line(line, sizeof line, t->plan, t->shown);
         wd_text_builder_say(p, "%s\n", line);
@@ -297,6 +297,8 @@ static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
     if (*wd_target_reuse_text(reuse, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", reuse);
     if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", sheets);
     if (*wd_targets_plan_text(targets, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", targets);
+    if (*wd_validation_plan_text(validation, t->plan, t->setup))
+        wd_text_builder_say(p, "%s\n", validation);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         const bool shown = t->verbose || t->strategy[k].strategy == t->shown->strategy;
         if (shown && wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
@@ -466,7 +468,7 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b, s:I, s:s, s:s?, s:I, s:o, s:o, s:o, s:o, s:o}",
+        "s:b, s:I, s:s, s:s?, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.student),
@@ -486,5 +488,6 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
         "step_loras_seconds_per_step",
         table->step_loras_seconds > 0 ? json_real(table->step_loras_seconds) : json_null(), "disk",
         wd__disk_plan_json(table->disks), "verdict", wd__plan_verdict_json(table), "targets",
-        wd__targets_plan_json(table->plan, table->setup));
+        wd__targets_plan_json(table->plan, table->setup), "validation",
+        wd__validation_plan_json(table->plan, table->setup));
 }

@@ -50,14 +50,15 @@ static bool is_in(const wd_memory_item *item, int place, wd_memory_phase later)
 /* The phase that adds the most memory to that of training. */
 static wd_memory_phase later_phase(const wd_memory_plan *items, int place)
 {
-    size_t saving = 0, sampling = 0;
-    for (int i = 0; i < items->items; i++) {
-        const wd_memory_item *item = &items->item[i];
-        if (item->place != place) continue;
-        if (item->phase == WD_MEMORY_SAVING) saving += item->bytes;
-        if (item->phase == WD_MEMORY_SAMPLING) sampling += item->bytes;
-    }
-    return sampling > saving ? WD_MEMORY_SAMPLING : WD_MEMORY_SAVING;
+    static const wd_memory_phase later[] = {WD_MEMORY_SAVING, WD_MEMORY_SAMPLING,
+                                            WD_MEMORY_VALIDATING};
+    size_t bytes[WD_MEMORY_PHASES] = {0};
+    wd_memory_phase most = later[0];
+    for (int i = 0; i < items->items; i++)
+        if (items->item[i].place == place) bytes[items->item[i].phase] += items->item[i].bytes;
+    for (int i = 1; i < 3; i++)
+        if (bytes[later[i]] > bytes[most]) most = later[i];
+    return most;
 }
 
 static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan *items, int place)

@@ -45,31 +45,34 @@ static wd_status sweep_seconds(double *out, const wd_train_plan *p, int expert, 
     return WD_OK;
 }
 
-/* Seconds of the teacher's pictures. They are sampled in groups of as many pictures as a rank's
- * sweep has states (train/loop/samples.c); each step of the sampler is a sweep of one expert. */
+wd_status wd__sampling_seconds(double *out, const wd_train_plan *p, int64_t count,
+                               const float *timestep, int64_t steps, wd_err *err)
+{
+    const wd_strategy_plan *candidate = &p->chosen;
+    const int64_t most = wd_placed_window(&candidate->placement, candidate->window);
+    const int64_t part = count % most;
+    double whole[WD_PLACED_EXPERTS_MAX] = {0}, last[WD_PLACED_EXPERTS_MAX] = {0};
+    for (int e = 0; e < candidate->placement.experts; e++) {
+        if (count >= most) WD_TRY(sweep_seconds(&whole[e], p, e, most, err));
+        if (part) WD_TRY(sweep_seconds(&last[e], p, e, part, err));
+    }
+    *out = 0;
+    for (int64_t i = 0; i < steps; i++) {
+        const int e =
+            candidate->placement.experts == 2 && timestep[i] < p->input.sweep.boundary_timestep;
+        *out += (double)(count / most) * whole[e] + last[e];
+    }
+    return WD_OK;
+}
+
+/* Seconds of the teacher's pictures. */
 static wd_status teacher_seconds(double *out, const wd_train_plan *p, const wd_train_setup *s,
                                  wd_err *err)
 {
-    const wd_strategy_plan *candidate = &p->chosen;
-    const int64_t count = s->trainer.samples.count;
-    const int64_t most = wd_placed_window(&candidate->placement, candidate->window);
-    const int64_t part = count % most;
     wd_schedule schedule = {0};
-    double whole[WD_PLACED_EXPERTS_MAX] = {0}, last[WD_PLACED_EXPERTS_MAX] = {0};
-    wd_status status;
     WD_TRY(wd_schedule_open(&schedule, &s->teacher.scheduler, s->trainer.samples.steps, err));
-    for (int e = 0; e < candidate->placement.experts; e++) {
-        if (count >= most) WD_TRY_OUT(sweep_seconds(&whole[e], p, e, most, err));
-        if (part) WD_TRY_OUT(sweep_seconds(&last[e], p, e, part, err));
-    }
-    *out = 0;
-    for (int64_t i = 0; i < schedule.steps; i++) {
-        const int e = candidate->placement.experts == 2 &&
-                      schedule.timestep[i] < p->input.sweep.boundary_timestep;
-        *out += (double)(count / most) * whole[e] + last[e];
-    }
-    status = WD_OK;
-out:
+    const wd_status status = wd__sampling_seconds(out, p, s->trainer.samples.count,
+                                                  schedule.timestep, schedule.steps, err);
     wd_schedule_close(&schedule);
     return status;
 }

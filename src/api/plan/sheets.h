@@ -31,6 +31,12 @@ static inline void wd__sheets_ask(wd_train_setup *setup, wd_asked_sheets sheets)
  * setup->trainer.samples is cleared. All ranks call it. */
 wd_status wd__sheets_choose(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
 
+/* *out = the seconds in which the teacher samples `count` pictures, in steps at these timesteps.
+ * They go through it in groups of as many as a rank's sweep has states (train/loop/samples.c), and
+ * each step is a sweep of one expert. */
+wd_status wd__sampling_seconds(double *out, const wd_train_plan *plan, int64_t count,
+                               const float *timestep, int64_t steps, wd_err *err);
+
 /* Writes "sample sheets: every 100 steps, 3 % of the time", or why none are drawn, into `out`; ""
  * if --save_samples is false. Returns `out`. */
 const char *wd_sheets_text(char out[WD_SHEETS_TEXT], const wd_train_plan *plan,

@@ -11,6 +11,7 @@
 #include "api/plan/sheets.h"
 #include "api/plan/target_reuse.h"
 #include "api/plan/train_cluster.h"
+#include "api/plan/validation_plan.h"
 #include "api/setup/memory_report.h"
 #include "core/memory.h"
 #include "dev/ops.h"
@@ -272,6 +273,7 @@ wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup
     WD_TRY(wd__optimizer_place_choose(plan, setup, err));
     WD_TRY(wd__target_reuse_choose(plan, setup, asked, err));
     follow(&setup->trainer.stepper, &plan->chosen);
+    wd__validation_plan_choose(plan, setup);
     return WD_OK;
 }
 

@@ -13,6 +13,7 @@
 #include "api/setup/stored_targets.h"
 #include "api/setup/student_start.h"
 #include "api/setup/train_objective.h"
+#include "api/setup/validation_prompts.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -26,7 +27,8 @@
 
 enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
 
-/* ---- prompts: first those of the training data, then those of the sample sheets ---- */
+/* ---- prompts: first those of the training data, then those of the sample sheets, and last those
+ * that the student is validated on, which no other prompt's numbers depend on ---- */
 
 enum { SAMPLES_DEFAULT = 8 };
 
@@ -67,15 +69,18 @@ static wd_status read_prompts(wd_train_setup *s, wd_err *err)
     const char *column = s->options.data_path ? s->options.prompt_column : NULL;
     const bool given = path;
     if (given) WD_TRY(wd_prompts_open(&s->data, path, column, err));
+    WD_TRY(wd__validation_prompts_choose(s, given, err));
     WD_TRY(choose_samples(s, &samples, err));
     if (!given && !samples && *s->teacher.path && strcmp(s->options.save_samples, "false"))
         s->samples = SAMPLES_DEFAULT;
-    const int64_t count = s->data.count + s->samples;
+    const int64_t trained = s->data.count + s->samples, count = trained + s->validation.prompts;
     WD_TRY(wd_alloc((void **)&s->prompt, (size_t)(count ? count : 1), sizeof *s->prompt, "prompts",
                     err));
     for (int64_t i = 0; i < s->data.count; i++) s->prompt[i] = s->data.text[i];
     for (int64_t i = 0; i < s->samples; i++)
         s->prompt[s->data.count + i] = samples ? samples[i] : "";
+    for (int64_t i = 0; i < s->validation.prompts; i++)
+        s->prompt[trained + i] = s->held_out ? s->held_out[i] : "";
     if (!count) s->prompt[0] = "";
     return WD_OK;
 }
@@ -279,6 +284,7 @@ static void fill_stepper(wd_train_setup *s)
         .deterministic_reduce = o->deterministic_reduce,
         .shard_optimizer = o->shard_optimizer,
         .place = wd_train_state_place(o),
+        .validation = s->validation.prompts ? &s->validation : NULL,
         .checkpointing = o->gradient_checkpointing,
         .ema = o->ema_decay > 0,
         .optimizer = optimizer,
@@ -320,6 +326,10 @@ static void fill_trainer(wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
     wd_trainer_options *t = &s->trainer;
+    s->validation.text_first = s->data.count + s->samples;
+    s->validation.keeps_best = o->keep_best;
+    s->validation.folder = s->text_dir;
+    s->validation.prompts_key = s->validation_key;
     fill_stepper(s);
     t->output_dir = o->output_dir;
     t->steps = o->num_steps;
@@ -334,6 +344,7 @@ static void fill_trainer(wd_train_setup *s)
     t->checkpoint_s = o->checkpoint_interval ? 0 : CHECKPOINT_S;
     t->keep_checkpoints = (int)o->keep_checkpoints;
     t->sample_interval = o->sample_interval;
+    t->validation_interval = o->validation_interval;
     t->samples = (wd_samples_options){.folder = s->sample_dir,
                                       .prompt = s->prompt + s->data.count,
                                       .count = s->samples,
@@ -406,6 +417,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(choose_folders(s, err));
     WD_TRY(wd__train_dtypes_resolve(s, err));
     WD_TRY(check_folders(s, err));
+    WD_TRY(wd__validation_check(s, err));
     warn_of_clients(s);
     fill_trainer(s);
     return wd__stored_targets_check(s, err);
@@ -457,6 +469,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(resolve_length(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(wd__train_dtypes_resolve(s, err));
+    WD_TRY(wd__validation_check(s, err));
     fill_trainer(s);
     wd_stepper_options *m = &s->trainer.stepper;
     if (!m->trajectory.prompts) m->trajectory.prompts = 1;
@@ -516,6 +529,9 @@ void wd_train_setup_close(wd_train_setup *setup)
     wd_free((void *)setup->prompt);
     wd_free(setup->blocks);
     setup->blocks = NULL;
+    wd_free((void *)setup->held_out);
+    setup->held_out = NULL;
+    wd_prompts_close(&setup->validation_file);
     wd_prompts_close(&setup->sample_file);
     wd_prompts_close(&setup->data);
     setup->prompt = NULL;

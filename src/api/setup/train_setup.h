@@ -10,6 +10,7 @@
 #include "io/text/prompts.h"
 #include "model/text_cache/prompt_embeds.h"
 #include "train/loop/trainer.h"
+#include "train/loop/validation.h"
 #include "train/output/comfyui.h"
 #include "train/output/output.h"
 #include "wandistiller.h"
@@ -23,11 +24,15 @@ typedef struct wd_train_setup {
     wd_pipeline first; /* what the student starts from, where options.init_student says so */
     int64_t *blocks;   /* of `first`, as they were chosen; owned; NULL: spread evenly */
     wd_student_config student;
-    wd_prompts data, sample_file;
-    const char **prompt; /* [data.count + samples]: the data's, then the sheets'; owned */
+    wd_prompts data, sample_file, validation_file;
+    const char **prompt; /* [data.count + samples + validation.prompts]: the data's, then the
+                          * sheets', then those of validation; owned */
     int64_t samples;
-    wd_phases phases;                      /* of the options' recipe */
-    wd_student_forms forms;                /* of --export */
+    wd_validation_options validation; /* of the option validation_prompts */
+    const char **held_out;  /* [validation.prompts] the texts, which training does not see; NULL:
+                             * nobody knows them; owned */
+    wd_phases phases;       /* of the options' recipe */
+    wd_student_forms forms; /* of --export */
     float sigma[WD_TRAJECTORY_SIGMAS_MAX]; /* of the option trajectory_sigmas; 0: not given */
     wd_dtype encoder_dtype;
     char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];
@@ -43,6 +48,7 @@ typedef struct wd_train_setup {
     char text_dir[WD_PATH_MAX]; /* where prompt embeddings are kept */
     wd_prompt_embeds embeds;    /* opened by the caller; closed here */
     char prompts_key[WD_PROMPTS_KEY_MAX];          /* of data; the caller computes it */
+    char validation_key[WD_PROMPTS_KEY_MAX];       /* of held_out; wd_encoding_plan computes it */
     char teacher_key[WD_SAFETENSORS_KEY_MAX];      /* of its experts' weights; "": not known yet */
     char text_encoder_key[WD_SAFETENSORS_KEY_MAX]; /* the caller computes it */
     char text_kernels[WD_KERNELS_TEXT]; /* of the device that encodes the prompts; "": a processor;

@@ -268,17 +268,23 @@ int64_t wd__text_cache_longest(const wd_text_cache *c)
     return longest;
 }
 
-void wd_text_cache_fill(void *out, const wd_text_cache *c, int64_t i, int64_t rows, wd_dtype dtype)
+int64_t wd__text_cache_tokens(const wd_text_cache *c, int64_t i)
+{
+    return prompt_at(c, i)->tokens;
+}
+
+void wd__text_cache_fill_cut(void *out, const wd_text_cache *c, int64_t i, int64_t tokens_max,
+                             int64_t rows, wd_dtype dtype)
 {
     const wd_text_prompt *p = prompt_at(c, i);
-    int64_t values = p->tokens * c->text_dim;
+    const int64_t tokens = p->tokens < tokens_max ? p->tokens : tokens_max;
+    int64_t values = tokens * c->text_dim;
     size_t bytes = (size_t)values * wd_dtype_bytes(dtype);
     size_t all = (size_t)(rows * c->text_dim) * wd_dtype_bytes(dtype);
     const float *wide = (const float *)(const void *)p->row;
     const uint16_t *narrow = (const uint16_t *)(const void *)p->row;
     assert(dtype == WD_F32 || dtype == WD_BF16);
-    WD_REQUIRE(p->tokens <= rows, "%" PRId64 " tokens are put into %" PRId64 " rows", p->tokens,
-               rows);
+    WD_REQUIRE(tokens <= rows, "%" PRId64 " tokens are put into %" PRId64 " rows", tokens, rows);
     if (dtype == c->dtype)
         memcpy(out, p->row, bytes);
     else if (dtype == WD_F32)
@@ -286,6 +292,11 @@ void wd_text_cache_fill(void *out, const wd_text_cache *c, int64_t i, int64_t ro
     else
         for (int64_t k = 0; k < values; k++) ((uint16_t *)out)[k] = wd_f32_to_bf16(wide[k]);
     memset((char *)out + bytes, 0, all - bytes);
+}
+
+void wd_text_cache_fill(void *out, const wd_text_cache *c, int64_t i, int64_t rows, wd_dtype dtype)
+{
+    wd__text_cache_fill_cut(out, c, i, INT64_MAX, rows, dtype);
 }
 
 void wd_text_cache_ids(int32_t *out, const wd_text_cache *c, int64_t i)

@@ -87,11 +87,17 @@ wd_dtype wd__text_cache_dtype(const wd_text_cache *cache);
 /* Tokens of the longest prompt. */
 int64_t wd__text_cache_longest(const wd_text_cache *cache);
 
+/* Tokens of prompt i. */
+int64_t wd__text_cache_tokens(const wd_text_cache *cache, int64_t i);
+
 /* out [rows, text_dim] (host) = rows of prompt i in `dtype` (F32 or BF16), followed by zeros. With
  * max_tokens rows this is the input of the transformer in diffusers' Wan pipeline. The prompt must
  * have no more tokens than rows. */
 void wd_text_cache_fill(void *out, const wd_text_cache *cache, int64_t i, int64_t rows,
                         wd_dtype dtype);
+/* The same of the prompt's first `tokens_max` tokens, of which there may be fewer. */
+void wd__text_cache_fill_cut(void *out, const wd_text_cache *cache, int64_t i, int64_t tokens_max,
+                             int64_t rows, wd_dtype dtype);
 
 /* out [max_tokens] = token ids of prompt i, padded with the tokenizer's padding id. */
 void wd_text_cache_ids(int32_t *out, const wd_text_cache *cache, int64_t i);

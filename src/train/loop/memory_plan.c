@@ -5,6 +5,7 @@
 
 #include "core/memory.h"
 #include "train/loop/stepper_impl.h"
+#include "train/loop/validation.h"
 #include "train/output/checkpoint.h"
 
 enum { SAMPLE_STEPS = 2 }; /* of the sampler: the others take what these take */
@@ -65,10 +66,11 @@ static const struct {
     const char *name;
     bool trains;
 } phases[WD_MEMORY_PHASES] = {
-    [WD_MEMORY_PROGRAM] = {"always", false},  [WD_MEMORY_TOKENS] = {"tokenizing", false},
-    [WD_MEMORY_TEXT] = {"encoding", false},   [WD_MEMORY_CHOOSING] = {"choosing", false},
-    [WD_MEMORY_OPENING] = {"opening", false}, [WD_MEMORY_TRAINING] = {"training", true},
-    [WD_MEMORY_SAVING] = {"saving", true},    [WD_MEMORY_SAMPLING] = {"sampling", true},
+    [WD_MEMORY_PROGRAM] = {"always", false},       [WD_MEMORY_TOKENS] = {"tokenizing", false},
+    [WD_MEMORY_TEXT] = {"encoding", false},        [WD_MEMORY_CHOOSING] = {"choosing", false},
+    [WD_MEMORY_OPENING] = {"opening", false},      [WD_MEMORY_TRAINING] = {"training", true},
+    [WD_MEMORY_SAVING] = {"saving", true},         [WD_MEMORY_SAMPLING] = {"sampling", true},
+    [WD_MEMORY_VALIDATING] = {"validating", true},
 };
 
 const char *wd_memory_phase_name(wd_memory_phase phase)
@@ -180,6 +182,37 @@ out:
     return status;
 }
 
+/* Makes the states, and validates once. */
+static wd_status plan_validation(wd_memory_plan *out, wd_stepper *stepper, wd_devices *devices,
+                                 wd_err *err)
+{
+    wd_status status;
+    bool measured;
+    wd_validation *validation = NULL;
+    wd_validation_result result;
+    const int64_t before = wd_memory_held();
+    WD_TRY_OUT(wd__validation_open(&validation, stepper->options.validation, stepper, err));
+    wd_memory_plan_add(out, "validation states", WD_MEMORY_TRAINING, WD_MEMORY_HOST,
+                       (size_t)(wd_memory_held() - before));
+    wd_memory_restart_peak();
+    for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
+    WD_TRY_OUT(wd__validation_prepare(validation, NULL, "", err));
+    WD_TRY_OUT(wd__validation_measure(&result, &measured, validation, err));
+    wd_memory_plan_add(out, "validation on the way", WD_MEMORY_VALIDATING, WD_MEMORY_HOST,
+                       (size_t)(wd_memory_peak() - wd_memory_held()));
+    out->validation_flops = wd__validation_flops(validation);
+    for (int d = 0; d < devices->count; d++) {
+        wd_device *device = devices->device[d];
+        const int place = wd_memory_place(devices, d);
+        wd_memory_plan_add(out, "validation batch", WD_MEMORY_VALIDATING, place,
+                           wd_device_bytes_peak(device) - wd_device_bytes(device));
+        wd_memory_plan_add_parts(out, WD_MEMORY_VALIDATING, place, device);
+    }
+out:
+    wd__validation_close(validation);
+    return status;
+}
+
 /* The teacher's weights: device memory while they are brought; host memory that stays. */
 static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
                               const wd_stepper_options *options, wd_devices *devices,
@@ -272,6 +305,8 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_stepper_options *optio
     if (samples->count)
         WD_TRY_OUT(
             plan_samples(out, stepper, samples, &dry, twin(&dry, devices, samples->decoder), err));
+    if (options->validation && options->validation->prompts)
+        WD_TRY_OUT(plan_validation(out, stepper, &dry, err));
     WD_TRY_OUT(wd_device_check_kernels(err));
     for (int d = 0; d < dry.count; d++) WD_TRY_OUT(wd_device_check_planned(dry.device[d], err));
     add_devices(out, &dry);
@@ -314,6 +349,8 @@ wd_status wd_memory_plan_stepper(wd_memory_plan *out, const wd_stepper_options *
         for (int i = 0; i < one.parts; i++)
             keep_larger(most.part, &most.parts, WD_MEMORY_PARTS_MAX, &one.part[i]);
         if (p == 0 || one.sheet.student > out->sheet.student) out->sheet = one.sheet;
+        if (p == 0 || one.validation_flops > out->validation_flops)
+            out->validation_flops = one.validation_flops;
         if (one.checkpoint.file > out->checkpoint.file) out->checkpoint = one.checkpoint;
         out->mapped_bytes = one.mapped_bytes;
         memcpy(out->workspace, one.workspace, sizeof out->workspace);

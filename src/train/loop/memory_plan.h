@@ -13,14 +13,15 @@ enum { WD_MEMORY_ITEMS_MAX = 160, WD_MEMORY_PARTS_MAX = 160, WD_MEMORY_HOST = -1
 
 /* The part of a run during which an item is allocated. */
 typedef enum wd_memory_phase {
-    WD_MEMORY_PROGRAM,  /* from now to the end */
-    WD_MEMORY_TOKENS,   /* while prompts are turned into tokens */
-    WD_MEMORY_TEXT,     /* while they are encoded */
-    WD_MEMORY_CHOOSING, /* while the blocks are chosen that the student starts from */
-    WD_MEMORY_OPENING,  /* while the teacher's weights are brought and converted */
-    WD_MEMORY_TRAINING, /* from then to the end */
-    WD_MEMORY_SAVING,   /* while a checkpoint or the student is written */
-    WD_MEMORY_SAMPLING, /* while pictures are drawn */
+    WD_MEMORY_PROGRAM,    /* from now to the end */
+    WD_MEMORY_TOKENS,     /* while prompts are turned into tokens */
+    WD_MEMORY_TEXT,       /* while they are encoded */
+    WD_MEMORY_CHOOSING,   /* while the blocks are chosen that the student starts from */
+    WD_MEMORY_OPENING,    /* while the teacher's weights are brought and converted */
+    WD_MEMORY_TRAINING,   /* from then to the end */
+    WD_MEMORY_SAVING,     /* while a checkpoint or the student is written */
+    WD_MEMORY_SAMPLING,   /* while pictures are drawn */
+    WD_MEMORY_VALIDATING, /* while the student is validated, or the states for that are made */
     WD_MEMORY_PHASES
 } wd_memory_phase;
 
@@ -43,6 +44,7 @@ typedef struct wd_memory_plan {
                                               * stated here for other work on that queue */
     double student_flops_per_sample;
     wd_samples_work sheet;                    /* FLOPs of a sheet of samples; 0 without samples */
+    double validation_flops;                  /* of one validation; 0 without */
     wd_checkpoint_space checkpoint;           /* on disk: of the phase that has most */
     int64_t student_weights, student_islands; /* elements, padding included; fp32 islands of BF16 */
 } wd_memory_plan;
@@ -73,11 +75,10 @@ static inline int wd_memory_place(const wd_devices *devices, int device)
 size_t wd_memory_plan_peak(const wd_memory_plan *plan, int place);
 size_t wd_memory_plan_training_peak(const wd_memory_plan *plan, int place);
 
-/* Adds what this rank of a run with this stepper and these samples (count 0: none) needs on all
- * devices, from when the stepper is opened: where it has phases, the most that one of them needs of
- * each item. Only the devices' descriptions are used. Rank 0's plan
- * includes drawing and writing. `placement` NULL: without the teacher. `*out` is zeroed, or has
- * items already. */
+/* Adds what this rank of a run with this stepper, its validation and these samples (count 0: none)
+ * needs on all devices, from when the stepper is opened: where it has phases, the most that one of
+ * them needs of each item. Only the devices' descriptions are used. Rank 0's plan includes drawing
+ * and writing. `placement` NULL: without the teacher. `*out` is zeroed, or has items already. */
 wd_status wd_memory_plan_stepper(wd_memory_plan *out, const wd_stepper_options *options,
                                  const wd_samples_options *samples, const wd_devices *devices,
                                  const wd_placement *placement, wd_err *err);

@@ -11,10 +11,11 @@
 #include <unistd.h>
 
 #include "core/memory.h"
+#include "core/text.h"
 #include "io/file/record_file.h"
 #include "train/loop/tensorboard.h"
 
-enum { CHUNK_BYTES = 16 << 10 }; /* many times the longest row */
+enum { CHUNK_BYTES = 32 << 10, LINE_BYTES = 8 << 10 }; /* a line is shorter than either */
 
 struct wd_metrics {
     wd_record_file rows;
@@ -102,18 +103,46 @@ static const char *number_text(char out[32], double v, int digits)
     return out;
 }
 
+/* Appends ", "validation_error": ..., "validation_error_by_level": [...]". */
+static size_t append_validation(char out[LINE_BYTES], size_t n, const wd_validation_result *result)
+{
+    char error[32], sigma[32];
+    n = wd_append_text(out, LINE_BYTES, n,
+                       ", \"validation_error\": %s, \"validation_error_by_level\": [",
+                       number_text(error, result->error, 17));
+    for (int64_t i = 0; i < result->levels; i++)
+        n = wd_append_text(out, LINE_BYTES, n, "%s{\"sigma\": %s, \"error\": %s}", i ? ", " : "",
+                           number_text(sigma, result->sigma[i], 9),
+                           number_text(error, result->by_level[i], 17));
+    return wd_append_text(out, LINE_BYTES, n, "]");
+}
+
 static wd_status write_line(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
 {
-    char line[512], loss[32], norm[32], lr[32], seconds[32], rate[32];
-    const int bytes =
-        snprintf(line, sizeof line,
-                 "{\"step\": %" PRId64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
-                 "\"samples\": %" PRId64 ", \"targets\": %" PRId64 ", \"phase\": \"%s\", "
-                 "\"seconds\": %s, \"steps_per_s\": %s}\n",
-                 row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
-                 number_text(lr, row->lr, 17), row->samples, row->targets, row->phase,
-                 number_text(seconds, row->seconds, 7), number_text(rate, row->steps_per_s, 4));
-    return wd_record_file_write(&metrics->rows, line, (size_t)bytes, err);
+    char line[LINE_BYTES], loss[32], norm[32], lr[32], seconds[32], rate[32];
+    size_t n = wd_append_text(
+        line, LINE_BYTES, 0,
+        "{\"step\": %" PRId64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
+        "\"samples\": %" PRId64 ", \"targets\": %" PRId64 ", \"phase\": \"%s\"",
+        row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
+        number_text(lr, row->lr, 17), row->samples, row->targets, row->phase);
+    if (row->validation) n = append_validation(line, n, row->validation);
+    n = wd_append_text(line, LINE_BYTES, n, ", \"seconds\": %s, \"steps_per_s\": %s}\n",
+                       number_text(seconds, row->seconds, 7),
+                       number_text(rate, row->steps_per_s, 4));
+    return wd_record_file_write(&metrics->rows, line, n, err);
+}
+
+static wd_status write_scalars(wd_metrics *metrics, const wd_validation_result *result, wd_err *err)
+{
+    char tag[48];
+    WD_TRY(wd__tensorboard_scalar(metrics->board, "validation/error", result->error, result->step,
+                                  err));
+    for (int64_t i = 0; i < result->levels; i++) {
+        snprintf(tag, sizeof tag, "validation/sigma_%.4f", result->sigma[i]);
+        WD_TRY(wd__tensorboard_scalar(metrics->board, tag, result->by_level[i], result->step, err));
+    }
+    return WD_OK;
 }
 
 wd_status wd__metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
@@ -129,5 +158,16 @@ wd_status wd__metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_e
     for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
         WD_TRY(wd__tensorboard_scalar(metrics->board, scalars[i].tag, scalars[i].value, row->step,
                                       err));
-    return WD_OK;
+    return row->validation ? write_scalars(metrics, row->validation, err) : WD_OK;
+}
+
+wd_status wd__metrics_write_validation(wd_metrics *metrics, const wd_validation_result *result,
+                                       wd_err *err)
+{
+    char line[LINE_BYTES];
+    size_t n = wd_append_text(line, LINE_BYTES, 0, "{\"step\": %" PRId64, result->step);
+    n = append_validation(line, n, result);
+    n = wd_append_text(line, LINE_BYTES, n, "}\n");
+    WD_TRY(wd_record_file_write(&metrics->rows, line, n, err));
+    return write_scalars(metrics, result, err);
 }

@@ -78,6 +78,65 @@ static void test_rows(void **state)
     wd_free(whole);
 }
 
+/* The row of a step after which the student was validated; and a line of its own, where the row is
+ * there already. Both are of their step when a run is resumed. */
+static void test_validation(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_metrics *metrics;
+    size_t bytes;
+    char folder[WD_PATH_MAX];
+    const wd_validation_result found = {
+        .step = 3, .error = 0.5, .levels = 2, .sigma = {1, 0.25}, .by_level = {0.75, NAN}};
+    wd_metrics_row r = row(3);
+    r.validation = &found;
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), "validated", &err), &err);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_ok(wd__metrics_open(&metrics, folder, 0, &err), &err);
+    wd_test_ok(wd__metrics_write(metrics, &r, &err), &err);
+    wd_test_ok(wd__metrics_write_validation(metrics, &found, &err), &err);
+    wd__metrics_close(metrics);
+    write_rows(folder, 3, 3);
+    char *text = read_all(folder, "metrics.jsonl", &bytes);
+    static const char said[] = "\"validation_error\": 0.5, \"validation_error_by_level\": "
+                               "[{\"sigma\": 1, \"error\": 0.75}, {\"sigma\": 0.25, \"error\": "
+                               "null}]";
+    const char *first = strstr(text, said), *second = first ? strstr(first + 1, said) : NULL;
+    assert_true(first && second);
+    assert_non_null(strstr(text, "\"phase\": \"chord\", \"validation_error\""));
+    assert_non_null(strstr(first, "], \"seconds\": 0.3"));
+    assert_non_null(strstr(text, "\n{\"step\": 3, \"validation_error\""));
+    assert_string_equal(second + sizeof said - 1, "}\n");
+    wd_free(text);
+}
+
+/* As many noise levels as there can be, with as many digits. */
+static void test_long_rows(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_metrics *metrics;
+    size_t bytes;
+    char folder[WD_PATH_MAX];
+    wd_validation_result found = {.step = 1, .error = 1.0 / 3, .levels = WD_RESULT_LEVELS_MAX};
+    for (int i = 0; i < WD_RESULT_LEVELS_MAX; i++) {
+        found.sigma[i] = 1e-30 / (i + 3);
+        found.by_level[i] = -1e-300 / (i + 3);
+    }
+    wd_metrics_row r = row(1);
+    r.validation = &found;
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), "levels", &err), &err);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_ok(wd__metrics_open(&metrics, folder, 0, &err), &err);
+    wd_test_ok(wd__metrics_write(metrics, &r, &err), &err);
+    wd__metrics_close(metrics);
+    write_rows(folder, 1, 1); /* keeps it */
+    char *text = read_all(folder, "metrics.jsonl", &bytes);
+    assert_non_null(strstr(text, "\"steps_per_s\": 10}\n"));
+    wd_free(text);
+}
+
 static void test_unwritable(void **state)
 {
     (void)state;
@@ -154,10 +213,9 @@ static void test_long_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_not_ours),
-        cmocka_unit_test(test_long_files),
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_validation),
+        cmocka_unit_test(test_long_rows), cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_not_ours),  cmocka_unit_test(test_long_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,9 @@
  * final. */
 #define WD_BACKWARD_SHARE (2.0 / 3)
 
+/* What a run measures of its student on the way: see train/loop/validation.h. */
+typedef struct wd_validation_options wd_validation_options;
+
 struct wd_stepper_options {
     const wd_recipe *recipe;    /* of the run, or of each phase, where it has phases */
     const wd_pipeline *teacher; /* borrowed */
@@ -51,6 +54,7 @@ struct wd_stepper_options {
     const wd_store_options *store_to; /* where targets are stored, borrowed; NULL: nowhere */
     wd_target_store *stored; /* from which targets are read in the place of a teacher's, borrowed;
                               * NULL: they are made */
+    const wd_validation_options *validation; /* for trainers and plans, borrowed; NULL: none */
     wd_sweep_text_fn *text;
     void *text_context;
 };

@@ -73,6 +73,7 @@ static wd_status begin_next_phase(wd_trainer *t, wd_err *err)
         (wd_phase_begin){.phase = t->phase.phase + 1, .step = t->step, .seconds = t->elapsed_s};
     const wd_stepper_options stepper = stepper_options(t);
     WD_TRY(wd__stepper_enter_phase(t->stepper, &stepper, err));
+    WD_TRY(wd__trainer_open_validation(t, err));
     if (wd__trainer_writes(t))
         wd_log(WD_LOG_INFO, "after step %" PRId64 " the student learns by recipe %s", t->step,
                stepper.recipe->name);
@@ -239,8 +240,7 @@ void wd__trainer_watch_other(const wd_trainer *t)
     wd_watch_step(o->watch, t->step, fmax(OTHER_S, OTHER_STEPS * o->step_s_max));
 }
 
-/* While samples are drawn: see wd_samples_options. */
-static bool stops_samples(void *context, bool together)
+bool wd__trainer_gives_up(void *context, bool together)
 {
     wd_trainer *t = context;
     const wd_trainer_options *o = t->options;
@@ -254,7 +254,7 @@ static wd_status open_samples(wd_trainer *t, wd_err *err)
 {
     wd_samples_options samples = t->options->samples;
     if (!samples.count) return WD_OK;
-    samples.stop = stops_samples;
+    samples.stop = wd__trainer_gives_up;
     samples.stop_context = t;
     return wd__samples_open(&t->samples, &samples, t->stepper, err);
 }
@@ -273,7 +273,8 @@ static wd_status begin(wd_trainer *t, const wd_stepper_teacher *where, wd_queue 
     const wd_status started = wd__trainer_start(t, err);
     WD_TRY(wd__stepper_check_devices(t->stepper, err));
     WD_TRY(started);
-    return open_samples(t, err);
+    WD_TRY(open_samples(t, err));
+    return wd__trainer_open_validation(t, err);
 }
 
 static bool is_over(const wd_trainer *t)
@@ -339,6 +340,8 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     WD_TRY(wd__trainer_take_results(t, 1, err));
     wd__trainer_watch_other(t);
     const bool is_last = o->steps && t->step >= o->steps; /* which finish() saves */
+    if (t->validation && is_due(t->step, o->validation_interval))
+        WD_TRY(write_in_place(t, wd__trainer_validate, err));
     if (!is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed))
         WD_TRY(write_in_place(t, write_checkpoint, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
@@ -357,8 +360,7 @@ static bool is_saved(const wd_trainer *t)
            !strncmp(o->resume, own, strlen(own));
 }
 
-/* How the student of the phase under way is written. */
-static wd_export_options export_of(const wd_trainer *t)
+wd_export_options wd__trainer_export_of(const wd_trainer *t)
 {
     const wd_stepper_options *m = wd__stepper_options_of(t->stepper);
     wd_export_options export = t->options->export;
@@ -366,6 +368,8 @@ static wd_export_options export_of(const wd_trainer *t)
     export.buffer = m->ema ? WD_PARAMS_EMA : WD_PARAMS_P;
     export.student_steps = m->trajectory.student_steps;
     if (export.student_steps) export.sampling_steps = export.student_steps;
+    export.best_step = t->best_step;
+    export.best_error = t->best_error;
     return export;
 }
 
@@ -373,19 +377,21 @@ static wd_export_options export_of(const wd_trainer *t)
 static wd_status write_student(wd_trainer *t, wd_err *err)
 {
     const wd_stepper *m = t->stepper;
-    const wd_export_options export = export_of(t);
+    const wd_export_options export = wd__trainer_export_of(t);
     wd_params_collect(wd__stepper_params(m), export.buffer, wd__stepper_queue(m));
     if (!wd__trainer_writes(t)) return WD_OK;
     return wd_export_student(t->folder, wd__stepper_params(m), wd__stepper_options_of(m)->teacher,
                              &export, wd__stepper_queue(m), err);
 }
 
-/* A checkpoint, the student's folder, a last sheet. The checkpoint comes first, since a run whose
- * student then finds no space is resumed from it; without it the student is written all the same.
+/* A last validation, a checkpoint, the student's folder, a last sheet. The checkpoint comes early,
+ * since a run whose student then finds no space is resumed from it; without it the student is
+ * written all the same.
  */
 static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
 {
     t->ends = true;
+    if (t->validation && !interrupted) WD_TRY(write_in_place(t, wd__trainer_validate, err));
     if (!is_saved(t)) WD_TRY(write_in_place(t, write_checkpoint, err));
     if (t->not_finite) return wd__trainer_diverged(t, err);
     WD_TRY(wd__trainer_prune(t, err));
@@ -397,7 +403,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
                          const wd_stepper_teacher *teacher, wd_queue *queue, wd_err *err)
 {
     wd_status status;
-    wd_trainer t = {.options = options, .saved_step = -1, .proven_step = -1};
+    wd_trainer t = {.options = options, .saved_step = -1, .proven_step = -1, .best_error = NAN};
     bool interrupted = false;
     WD_TRY_OUT(begin(&t, teacher, queue, err));
     t.begun = t.rated = wd_clock_s();
@@ -421,11 +427,12 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
         .saved_step = untouched || is_saved(&t) ? t.step : wd__trainer_newest_checkpoint(&t),
         .interrupted = interrupted,
         .untouched = untouched,
-        .export = export_of(&t)};
+        .export = wd__trainer_export_of(&t)};
     memcpy(out->folder, t.folder, sizeof out->folder);
 out:
     wd__metrics_close(t.metrics);
     wd__samples_close(t.samples);
+    wd__validation_close(t.validation);
     wd_stepper_close(t.stepper);
     wd_free(t.votes);
     return status;

@@ -26,8 +26,10 @@ typedef struct wd_trainer_options {
     double checkpoint_s;         /* seconds of training; 0: none by time. One is written at the end
                                   * in any case */
     int keep_checkpoints;
-    int64_t sample_interval;    /* steps; 0: only at the end */
-    wd_samples_options samples; /* count 0: none at all */
+    int64_t sample_interval;     /* steps; 0: only at the end */
+    wd_samples_options samples;  /* count 0: none at all */
+    int64_t validation_interval; /* steps between validations, of stepper.validation; 0: one at the
+                                  * end alone */
     wd_export_options export;
     const char *resume;           /* a checkpoint's folder; NULL: a new run */
     const char *teacher_key;      /* says which weights the teacher has */
@@ -73,7 +75,7 @@ wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpo
  * others, a prompt is now longer than any was, or all are cut and padded to another length. What is
  * free to change, and why, says trainer_saved.c; what an older checkpoint does not say is not
  * compared. Takes the rows of text that it was begun with into options->stepper, for more or fewer
- * would give other bits. */
+ * would give other bits, and its interval between validations, where options have none. */
 wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
 
 /* Trains on `queue` (borrowed) with the teacher where `teacher` says (borrowed). Whatever

@@ -7,6 +7,7 @@
 #include "train/loop/metrics.h"
 #include "train/loop/stepper.h"
 #include "train/loop/trainer.h"
+#include "train/loop/validation.h"
 
 enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */
 
@@ -45,9 +46,15 @@ typedef struct wd_trainer {
     double lr[4];        /* of steps whose results are still on their way, by step modulo 4 */
     int not_finite;      /* steps in a row */
     double loss[WD_TRAINER_LOSSES];
-    double rated;       /* clock: when steps_per_s was last measured */
-    int64_t rated_step; /* and after which step */
-    double steps_per_s; /* 0: not measured yet */
+    int64_t written_step;           /* of the last row of the metrics */
+    wd_validation *validation;      /* NULL: none */
+    int64_t validated_step;         /* after which the student was validated last; 0: never */
+    wd_validation_result validated; /* of rank 0; step 0: there was none */
+    int64_t best_step;              /* whose student is in best/; 0: none */
+    double best_error;              /* NaN: there is none */
+    double rated;                   /* clock: when steps_per_s was last measured */
+    int64_t rated_step;             /* and after which step */
+    double steps_per_s;             /* 0: not measured yet */
 } wd_trainer;
 
 static inline double wd__trainer_elapsed_s(const wd_trainer *t)
@@ -64,6 +71,12 @@ void wd__trainer_watch_other(const wd_trainer *t);
 /* Gives the student of a new run its first weights, and checks that those of any run are finite.
  * All ranks. */
 wd_status wd__trainer_start(wd_trainer *t, wd_err *err);
+
+/* How the student of the phase under way is written. */
+wd_export_options wd__trainer_export_of(const wd_trainer *t);
+
+/* While samples are drawn or the student is validated, for a wd_trainer: see wd_samples_options. */
+bool wd__trainer_gives_up(void *context, bool together);
 
 /* Whether this rank writes files and lines. */
 static inline bool wd__trainer_writes(const wd_trainer *t)
@@ -89,6 +102,17 @@ wd_status wd__trainer_prune(const wd_trainer *t, wd_err *err);
 
 /* The mean loss of the last steps that were taken; NaN: there were none. */
 double wd__trainer_mean_loss(const wd_trainer *t);
+
+/* ---- validation: trainer_validation.c ---- */
+
+/* Opens that of the phase under way, and makes its states; nothing where none is asked for. A stop
+ * that is requested meanwhile ends the run before its next step. All ranks. */
+wd_status wd__trainer_open_validation(wd_trainer *t, wd_err *err);
+
+/* Measures the student after the step that was launched last, unless it was measured there, and
+ * keeps it if it is the best one. Its figures are in the row of that step. The output folder is
+ * ready. All ranks. */
+wd_status wd__trainer_validate(wd_trainer *t, wd_err *err);
 
 /* ---- what a checkpoint says of its run: trainer_saved.c ---- */
 

@@ -36,24 +36,26 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
     const int64_t samples = (result->step + 1) * wd_stepper_step_samples(m);
     double seconds = wd__trainer_elapsed_s(t);
     wd_err why;
-    const wd_status status =
-        wd__metrics_write(t->metrics,
-                          &(wd_metrics_row){
-                              .step = result->step + 1,
-                              .loss = result->loss,
-                              .grad_norm = result->grad_norm,
-                              .lr = t->lr[result->step % 4],
-                              .samples = samples,
-                              .targets = wd__stepper_targets_until(m, result->step + 1),
-                              .phase = m->recipe->name,
-                              .seconds = seconds,
-                              .steps_per_s = measure_rate(t),
-                          },
-                          &why);
+    const wd_status status = wd__metrics_write(
+        t->metrics,
+        &(wd_metrics_row){
+            .step = result->step + 1,
+            .loss = result->loss,
+            .grad_norm = result->grad_norm,
+            .lr = t->lr[result->step % 4],
+            .samples = samples,
+            .targets = wd__stepper_targets_until(m, result->step + 1),
+            .phase = m->recipe->name,
+            .validation = t->validated.step == result->step + 1 ? &t->validated : NULL,
+            .seconds = seconds,
+            .steps_per_s = measure_rate(t),
+        },
+        &why);
     if (status != WD_OK && !t->metrics_warned)
         wd_log(WD_LOG_WARNING, "%s; training goes on, and its metrics lack what is not written",
                why.message);
     t->metrics_warned |= status != WD_OK;
+    t->written_step = result->step + 1;
     t->progress.now.loss = result->loss;
     wd_progress_at(&t->progress, result->step + 1);
 }

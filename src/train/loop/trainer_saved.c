@@ -107,12 +107,13 @@ wd_status wd__trainer_save_run(json_t *run, const wd_trainer_options *o,
     const char *kernels;
     WD_TRY(find_kernels(&kernels, room, o, err));
     WD_TRY(wd_trainer_facts(&facts, o, err));
-    json_t *more = json_pack("{s:f, s:I, s:I, s:s, s:s?, s:s, s:I, s:I, s:f}", "seconds", seconds,
-                             "text_tokens", (json_int_t)o->stepper.text_tokens, "text_repeat",
-                             (json_int_t)o->stepper.text_repeat, "kernels", kernels, "text_kernels",
-                             o->text_kernels, "moments", moments_of(&o->stepper.optimizer), "phase",
-                             (json_int_t)phase->phase, "phase_step", (json_int_t)phase->step,
-                             "phase_seconds", phase->seconds);
+    json_t *more = json_pack(
+        "{s:f, s:I, s:I, s:s, s:s?, s:s, s:I, s:I, s:I, s:f}", "seconds", seconds, "text_tokens",
+        (json_int_t)o->stepper.text_tokens, "text_repeat", (json_int_t)o->stepper.text_repeat,
+        "kernels", kernels, "text_kernels", o->text_kernels, "moments",
+        moments_of(&o->stepper.optimizer), "validation_interval",
+        (json_int_t)o->validation_interval, "phase", (json_int_t)phase->phase, "phase_step",
+        (json_int_t)phase->step, "phase_seconds", phase->seconds);
     const bool failed = !more || json_object_update(run, more) || json_object_update(run, facts);
     json_decref(more);
     json_decref(facts);
@@ -292,6 +293,9 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     WD_TRY_OUT(check_steps(options, &begin, step, err));
     WD_TRY_OUT(check_stream(options, &begin, r, err));
     compare_moments(run, options);
+    if (!options->validation_interval)
+        WD_TRY_OUT(wd_json_int(&options->validation_interval, r, "validation_interval", 0,
+                               INT64_MAX, WD_JSON_OPTIONAL, err));
     status = compare_kernels(run, options, err);
 out:
     json_decref(now);

@@ -68,6 +68,16 @@ static void write_facts(FILE *out, const wd_params *p, const wd_export_options *
             (long long)c->heads, (long long)c->ffn_dim, wd_dtype_option_name(o->dtype), WD_VERSION);
     if (o->trained_steps) fprintf(out, " in %lld steps", (long long)o->trained_steps);
     fprintf(out, ". Text encoder, tokenizer and VAE are the teacher's.\n\n");
+    if (o->best_step && o->best_step == o->trained_steps)
+        fprintf(out,
+                "Of the students of its run it has the least validation error, %.4g: the norm of "
+                "what its outputs differ by from the teacher's, over the norm of these.\n\n",
+                o->best_error);
+    else if (o->best_step)
+        fprintf(out,
+                "The student of its run with the least validation error, %.4g, is that of step "
+                "%lld, which `--keep_best` has kept in the folder best/ of the run.\n\n",
+                o->best_error, (long long)o->best_step);
     fprintf(out,
             "Classifier-free guidance is folded in: the student answers as the teacher does "
             "with guidance scale %g",

@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/shell.h"
 #include "io/file/file.h"
+#include "train/output/best.h"
 #include "train/output/checkpoint_folder.h"
 #include "train/output/replace_folder.h"
 
@@ -20,6 +21,7 @@
 typedef enum kind {
     STUDENT, /* it is moved as a whole: the last step made it */
     STEPS,   /* a folder with an entry for each of some steps: later entries are moved */
+    BEST,    /* a student of one step: it is moved as a whole if that is a later one */
     RECORD   /* a file that tells of all steps: it is copied */
 } kind;
 
@@ -28,10 +30,20 @@ typedef enum kind {
 static const struct {
     const char *name;
     kind kind;
-} parts[] = {{"checkpoints", STEPS},    {"samples", STEPS},       {"model_index.json", STUDENT},
-             {"README.md", STUDENT},    {"transformer", STUDENT}, {"scheduler", STUDENT},
-             {"text_encoder", STUDENT}, {"tokenizer", STUDENT},   {"vae", STUDENT},
-             {"comfyui", STUDENT},      {"gguf", STUDENT},        {"metrics.jsonl", RECORD},
+} parts[] = {{"checkpoints", STEPS},
+             {"samples", STEPS},
+             {"model_index.json", STUDENT},
+             {"README.md", STUDENT},
+             {"transformer", STUDENT},
+             {"scheduler", STUDENT},
+             {"text_encoder", STUDENT},
+             {"tokenizer", STUDENT},
+             {"vae", STUDENT},
+             {"comfyui", STUDENT},
+             {"gguf", STUDENT},
+             {WD_BEST_FOLDER, BEST},
+             {"validation-prompts.jsonl", RECORD},
+             {"metrics.jsonl", RECORD},
              {"run.json", RECORD}};
 
 enum { PARTS = sizeof parts / sizeof *parts };
@@ -159,6 +171,14 @@ out:
     return status;
 }
 
+/* Whether the best student is of a step that does not stay, or says of none. */
+static bool best_is_later(const char *folder, int64_t first_step)
+{
+    int64_t step;
+    double error;
+    return wd_best_read(&step, &error, folder, NULL) != WD_OK || step >= first_step;
+}
+
 static wd_status move_part(const char *to, const char *from, int part, int64_t first_step,
                            wd_err *err)
 {
@@ -166,6 +186,8 @@ static wd_status move_part(const char *to, const char *from, int part, int64_t f
     const char *name = parts[part].name;
     if (!first_step || parts[part].kind == STUDENT) return move_one(to, from, name, err);
     if (parts[part].kind == RECORD) return copy_one(to, from, name, err);
+    if (parts[part].kind == BEST)
+        return best_is_later(from, first_step) ? move_one(to, from, name, err) : WD_OK;
     WD_TRY(wd_path_join(source, from, name, err));
     WD_TRY(wd_path_join(target, to, name, err));
     return move_later(target, source, first_step, err);
@@ -219,7 +241,8 @@ static wd_status is_worth_it(bool *out, const char *folder, int64_t first_step, 
     if (first_step) return WD_OK;
     *out = checkpoints || sheets || has_metrics(folder);
     for (int i = 0; i < PARTS; i++)
-        *out = *out || (parts[i].kind == STUDENT && is_there(folder, parts[i].name));
+        *out = *out || ((parts[i].kind == STUDENT || parts[i].kind == BEST) &&
+                        is_there(folder, parts[i].name));
     return WD_OK;
 }
 

@@ -18,6 +18,9 @@ typedef struct wd_export_options {
     int64_t text_tokens;
     double guidance_scale[2]; /* folded in: [0] of the only or the high-noise expert */
     int64_t trained_steps;
+    int64_t best_step; /* of the student with the least validation error so far, which is in best/;
+                        * 0: none is kept */
+    double best_error; /* its error */
     const char *teacher_name;      /* as the user gave it */
     const char *text_encoder_file; /* from which the teacher's was read, for the workflow; NULL: a
                                     * folder, or a file without a tokenizer */

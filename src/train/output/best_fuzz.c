@@ -1,0 +1,19 @@
+/* Fuzz target: any bytes as the validation.json of a best student. What is read is a step and an
+ * error that is a number. */
+#include "fuzzing.h"
+
+#include <math.h>
+
+#include "train/output/best.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    int64_t step = -1;
+    double error = -1;
+    wd_err err;
+    wd_fuzz_file("best/validation.json", data, bytes);
+    if (wd_best_read(&step, &error, wd_fuzz_folder(), &err) != WD_OK) return 0;
+    if (step < 0 || !(error >= 0) || !isfinite(error)) abort();
+    if (wd_best_check(wd_fuzz_folder(), &err) != WD_OK) abort();
+    return 0;
+}
