@@ -378,6 +378,37 @@ static void loras_are_merged_once(void **state)
     assert_same_weights(one, two);
 }
 
+/* Where ranks share the teacher, its velocities come to one of them, which need not be the one that
+ * draws and validates: sheets, figures and the best student are those of one rank. */
+static void a_shared_teacher_draws_and_validates(void **state)
+{
+    (void)state;
+#define SHORT                                                                                      \
+    "--num_steps", "4", "--save_samples", "true", "--sample_steps", "2", "--validation_prompts",   \
+        "1", "--validation_interval", "2", "--keep_best", "--deterministic_reduce"
+    static const char best[] = "best/transformer/diffusion_pytorch_model.safetensors";
+    const char *alone = wd_test_path("alone"), *shared = wd_test_path("shared");
+    wd_program_run(&program, RUN(alone), SHORT, "--gradient_accumulation_steps", "2");
+    wd_program_succeeded(&program);
+    run_ranks(MPIRUN("2", RUN(shared), SHORT, "--distributed", "--devices",
+                     "sim:2x256MiB@link=1GB/s,compute=20GFLOP/s", "--teacher_device_strategy",
+                     "balanced"));
+    wd_program_succeeded(&program);
+    json_t *x = metrics(alone), *y = metrics(shared);
+    assert_true(json_is_number(json_object_get(json_array_get(x, 3), "validation_error")));
+    assert_true(json_equal(x, y));
+    json_decref(x);
+    json_decref(y);
+    assert_true(wd_test_pixels_equal(wd_test_path("alone/samples/step-00000004.png"),
+                                     wd_test_path("shared/samples/step-00000004.png")));
+    char path[2][WD_PATH_MAX], hash[2][33];
+    wd_err err;
+    wd_test_ok(wd_path_join(path[0], alone, best, &err), &err);
+    wd_test_ok(wd_path_join(path[1], shared, best, &err), &err);
+    for (int i = 0; i < 2; i++) wd_test_ok(wd_file_hash(hash[i], path[i], &err), &err);
+    assert_string_equal(hash[0], hash[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +430,7 @@ int main(void)
         cmocka_unit_test(loras_are_merged_once),
         cmocka_unit_test(activations_sent_are_those_of_the_formula),
         cmocka_unit_test(ranks_read_from_disk_in_both_phases),
+        cmocka_unit_test(a_shared_teacher_draws_and_validates),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

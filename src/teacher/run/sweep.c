@@ -250,6 +250,24 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
     return WD_OK;
 }
 
+wd_status wd_sweep_run_for_all(wd_sweep *sweep, const wd_window *window, float *host, wd_err *err)
+{
+    wd_comm *comm = sweep->options.comm;
+    const wd_placement *p = sweep->placement;
+    const size_t bytes = (size_t)window->count * wd_sweep_latent_bytes(&sweep->options);
+    WD_TRY(wd_sweep_run(sweep, window, err));
+    if (!wd_sweep_is_shared(sweep) || wd_device_is_dry(wd_queue_device(window->queue)))
+        return WD_OK;
+    const int expert = expert_of(sweep, window->timestep[0]);
+    const int owner = wd_placed_rank(p, p->place[expert][p->stages - 1].device);
+    size_t at[comm->ranks + 1];
+    for (int r = 0; r <= comm->ranks; r++) at[r] = r > owner ? bytes : 0;
+    if (sweep->rank == owner) wd_queue_copy_and_wait(window->queue, host, window->velocity, bytes);
+    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, host, at, NULL));
+    if (sweep->rank != owner) wd_queue_copy_and_wait(window->queue, window->velocity, host, bytes);
+    return WD_OK;
+}
+
 /* ---- open and close ---- */
 
 static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_device *part,

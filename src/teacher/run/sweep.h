@@ -92,6 +92,11 @@ const wd_sweep_options *wd_sweep_options_of(const wd_sweep *sweep);
 /* One sweep. Returns when everything is launched; the window's host arrays may then be reused. */
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err);
 
+/* The same of states of one timestep, and waits for their velocities. Where ranks share the
+ * teacher, these come to the rank that has the head; here they come to all, by way of `host`
+ * [count, C, F, H, W], which else is not used. All ranks that share it, with the same window. */
+wd_status wd_sweep_run_for_all(wd_sweep *sweep, const wd_window *window, float *host, wd_err *err);
+
 /* ---- the memory that a sweep needs ---- */
 
 /* How a dry device is opened: wd_device_open_dry for a plan, wd_device_open_rehearsed for a sweep

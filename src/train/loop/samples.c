@@ -85,6 +85,7 @@ typedef struct group {
     int64_t number;            /* groups before it */
     wd_progress_task progress; /* of the sampler's steps over all groups */
     float *host_timestep;      /* [window or batch] */
+    float *host_velocity;      /* [window, state]: of a teacher that ranks may share; else NULL */
     int64_t *prompt;
     float *timestep; /* device, student only */
     void *text;      /* device, student only: [batch, S, text_dim] */
@@ -103,7 +104,7 @@ static wd_status teacher_velocity(void *context, float *velocity, const float *l
                               .timestep = g->host_timestep,
                               .prompt = g->prompt};
     wd_sweep *sweep = wd__stepper_sweep(stepper); /* none where all but the teacher is planned */
-    return sweep ? wd_sweep_run(sweep, &window, err) : WD_OK;
+    return sweep ? wd_sweep_run_for_all(sweep, &window, g->host_velocity, err) : WD_OK;
 }
 
 /* The student's pass has the shape of a training batch: a smaller group is padded with what is in
@@ -197,6 +198,9 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
     WD_TRY_OUT(
         wd_alloc((void **)&g.host_timestep, (size_t)group_max, sizeof(float), "samples", err));
     WD_TRY_OUT(wd_alloc((void **)&g.prompt, (size_t)group_max, sizeof(int64_t), "samples", err));
+    if (!student && wd_stepper_ranks(o) > 1)
+        WD_TRY_OUT(wd_alloc((void **)&g.host_velocity, (size_t)(group_max * s->state),
+                            sizeof(float), "samples", err));
     if (student) {
         size_t batch = (size_t)group_max;
         WD_TRY_OUT(
@@ -220,6 +224,7 @@ out:
     wd_device_free(device, g.timestep);
     wd_device_free(device, g.text);
     wd_free(g.host_timestep);
+    wd_free(g.host_velocity);
     wd_free(g.prompt);
     return status;
 }

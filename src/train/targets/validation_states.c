@@ -178,7 +178,7 @@ static wd_status velocity(void *context, float *out, const float *latents, float
                               .velocity = out,
                               .timestep = g->timestep,
                               .prompt = g->prompt};
-    if (g->sweep) WD_TRY(wd_sweep_run(g->sweep, &window, err));
+    if (g->sweep) WD_TRY(wd_sweep_run_for_all(g->sweep, &window, g->values, err));
     add_velocities(g, out);
     return WD_OK;
 }
