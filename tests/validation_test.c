@@ -329,6 +329,9 @@ static void states_are_stored_with_targets(void **state)
     succeeds(NULL);
     assert_same_metrics(made, read);
     assert_same_weights(made, read);
+    wd_program_run(&program, STORED(read), "--targets", store, "--seed", "4",
+                   "--validation_prompts", wd_test_in(made, "validation-prompts.jsonl"));
+    succeeds(NULL);
     wd_program_run(&program, STORED(read), "--targets", store, "--validation_prompts", "1");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "which is validation-prompts.jsonl in its");
     wd_program_run(&program, STORED(read), "--targets", store, "--validation_prompts",

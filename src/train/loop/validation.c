@@ -38,9 +38,18 @@ static bool is_dry(const wd_validation *v)
     return wd_device_is_dry(wd_queue_device(wd__stepper_queue(v->stepper)));
 }
 
+/* A run that reads its targets has the states of the run that made them, whose seed may be another.
+ */
+static wd_trajectory_options trajectory_of(const wd_stepper_options *m)
+{
+    wd_trajectory_options t = m->trajectory;
+    if (m->stored) t.seed = wd_target_store_trajectory(m->stored)->seed;
+    return t;
+}
+
 wd_validation_states_options wd_validation_states_options_of(const wd_stepper_options *m)
 {
-    return (wd_validation_states_options){.trajectory = m->trajectory,
+    return (wd_validation_states_options){.trajectory = trajectory_of(m),
                                           .scheduler = m->teacher->scheduler,
                                           .teacher_dtype =
                                               wd_teacher_compute_dtype(m->teacher_dtype),
@@ -159,8 +168,8 @@ wd_status wd__validation_prepare(wd_validation *v, const char *path, const char 
         return wd_fail(err, WD_NOT_FOUND,
                        "--validation_prompts with --targets: no teacher is in memory to make the "
                        "states of these prompts, and %s is not there: give the prompts that the "
-                       "run with --save_targets was given as its --validation_prompts, or leave "
-                       "the option out",
+                       "run with --save_targets was validated on, and its --student_steps, "
+                       "--chords and --diversity_gain, or leave the option out",
                        path ? path : "a file of them");
     WD_TRY(make(v, err));
     write_file(v, path, key);
