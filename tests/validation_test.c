@@ -307,6 +307,46 @@ static void a_later_best_is_moved(void **state)
     assert_int_equal(best_step(out, "best/validation.json"), best - 2);
 }
 
+/* Lets the best student have an error that no other one has. */
+static void make_unbeatable(const char *out)
+{
+    json_t *best = json_load_file(wd_test_in(out, "best/validation.json"), 0, NULL);
+    json_object_set_new(best, "validation_error", json_real(1e-9));
+    assert_int_equal(json_dump_file(best, wd_test_in(out, "best/validation.json"), 0), 0);
+    json_decref(best);
+}
+
+/* Errors of other states are not compared, nor is that of a run that was in the folder before. */
+static void a_best_of_other_states_does_not_count(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("states-of"), *other = wd_test_path("other-run");
+    const char *owl = write_prompts("one-owl.txt", "owl\n"),
+               *bus = write_prompts("bus.txt", "bus\n");
+    char from[WD_PATH_MAX];
+    wd_program_run(&program, RUN(out), "--validation_prompts", owl, "--keep_best", EVERY_3,
+                   "--checkpoint_interval", "3", "--keep_checkpoints", "9", "--stop_at_step", "3");
+    succeeds(NULL);
+    make_unbeatable(out);
+    wd_program_run(&program, "train", "--resume", out, "--stop_at_step", "6");
+    succeeds(NULL);
+    assert_int_equal(best_step(out, "best/validation.json"), 3);
+    wd_program_run(&program, "train", "--resume", out, "--stop_at_step", "0",
+                   "--validation_prompts", bus);
+    succeeds("best/ is of step 3, and its error is of other states");
+    assert_int_equal(best_step(out, "best/validation.json"), 9);
+    wd_program_run(&program, RUN(other), "--validation_prompts", owl, "--keep_best", EVERY_3,
+                   "--stop_at_step", "3");
+    succeeds(NULL);
+    make_unbeatable(other);
+    snprintf(from, sizeof from, "%s", wd_test_in(out, "checkpoints/step-00000006"));
+    wd_program_run(&program, RUN(other), "--validation_prompts", owl, "--keep_best", EVERY_3,
+                   "--resume", from);
+    succeeds(NULL);
+    assert_int_equal(best_step(other, "best/validation.json"), 9);
+    assert_int_equal(best_step(other, "earlier-1/best/validation.json"), 3);
+}
+
 /* ---- stored targets ---- */
 
 /* Without a cache folder, so that states lie beside the targets. */
@@ -410,6 +450,7 @@ int main(void)
         cmocka_unit_test(a_damaged_file_is_made_anew),
         cmocka_unit_test(the_best_is_the_least),
         cmocka_unit_test(a_later_best_is_moved),
+        cmocka_unit_test(a_best_of_other_states_does_not_count),
         cmocka_unit_test(states_are_stored_with_targets),
         cmocka_unit_test(what_means_nothing_is_refused),
         cmocka_unit_test(an_open_interval_takes_little_time),

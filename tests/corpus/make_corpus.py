@@ -396,7 +396,8 @@ def surroundings():
     put("api/plan/start_blocks", "descending", '{"blocks": [0, 4, 2, 5]}')
     put("api/plan/start_blocks", "short", '{"blocks": [0, 5]}')
     put("api/plan/start_blocks", "other", '{"blocks": {"0": 1e400}}')
-    put("train/output/best", "kept", dumps({"step": 60, "validation_error": 0.75,
+    put("train/output/best", "kept", dumps({"step": 60,
+        "states": "0123456789abcdef", "validation_error": 0.75,
         "validation_error_by_level": [{"sigma": 1.0, "error": 0.75}]}))
     put("train/output/best", "other", '{"step": -1, "validation_error": 1e999}')
     levels = ("F32", [8], bytes(32))

@@ -46,15 +46,16 @@ typedef struct wd_trainer {
     double lr[4];        /* of steps whose results are still on their way, by step modulo 4 */
     int not_finite;      /* steps in a row */
     double loss[WD_TRAINER_LOSSES];
-    int64_t written_step;           /* of the last row of the metrics */
-    wd_validation *validation;      /* NULL: none */
-    int64_t validated_step;         /* after which the student was validated last; 0: never */
-    wd_validation_result validated; /* of rank 0; step 0: there was none */
-    int64_t best_step;              /* whose student is in best/; 0: none */
-    double best_error;              /* NaN: there is none */
-    double rated;                   /* clock: when steps_per_s was last measured */
-    int64_t rated_step;             /* and after which step */
-    double steps_per_s;             /* 0: not measured yet */
+    int64_t written_step;              /* of the last row of the metrics */
+    wd_validation *validation;         /* NULL: none */
+    char states_key[WD_STORE_KEY_MAX]; /* of its states */
+    int64_t validated_step;            /* after which the student was validated last; 0: never */
+    wd_validation_result validated;    /* of rank 0; step 0: there was none */
+    int64_t best_step;                 /* whose student is in best/; 0: none */
+    double best_error;                 /* NaN: there is none */
+    double rated;                      /* clock: when steps_per_s was last measured */
+    int64_t rated_step;                /* and after which step */
+    double steps_per_s;                /* 0: not measured yet */
 } wd_trainer;
 
 static inline double wd__trainer_elapsed_s(const wd_trainer *t)

@@ -25,11 +25,12 @@ static json_t *way_of(const wd_validation_states_options *o)
     const wd_scheduler_config *c = &o->scheduler;
     const wd_trajectory_options *t = &o->trajectory;
     if (!t->student_steps)
-        return json_pack("{s:i, s:f, s:I, s:b, s:b, s:b, s:I}", "levels", WD_VALIDATION_LEVELS,
-                         "shift", c->flow_shift, "order", (json_int_t)c->solver_order, "bh1",
-                         c->bh1, "lower_order_final", c->lower_order_final, "final_sigma_zero",
-                         c->final_sigma_zero, "disable_corrector",
-                         (json_int_t)c->disable_corrector);
+        return json_pack("{s:i, s:i, s:I, s:f, s:I, s:b, s:b, s:b, s:I}", "levels",
+                         WD_VALIDATION_LEVELS, "scheduler", (int)c->kind, "num_train_timesteps",
+                         (json_int_t)c->num_train_timesteps, "shift", c->flow_shift, "order",
+                         (json_int_t)c->solver_order, "bh1", c->bh1, "lower_order_final",
+                         c->lower_order_final, "final_sigma_zero", c->final_sigma_zero,
+                         "disable_corrector", (json_int_t)c->disable_corrector);
     json_t *sigma = json_array();
     for (int64_t k = 0; t->sigma[0] > 0 && k < t->steps; k++)
         json_array_append_new(sigma, json_real((double)t->sigma[k]));
@@ -67,15 +68,14 @@ static wd_status find_key(char out[WD_STORE_KEY_MAX], const wd_trainer *t, wd_er
 static wd_status prepare(wd_trainer *t, wd_err *err)
 {
     wd_err why = {0};
-    char key[WD_STORE_KEY_MAX], name[64], path[WD_PATH_MAX];
+    char name[64], path[WD_PATH_MAX];
     const char *folder = t->options->stepper.validation->folder;
     if (folder) {
-        WD_TRY(find_key(key, t, err));
-        snprintf(name, sizeof name, "validation-%s.safetensors", key);
+        snprintf(name, sizeof name, "validation-%s.safetensors", t->states_key);
         WD_TRY(wd_path_join(path, folder, name, err));
     }
     const wd_status status =
-        wd__validation_prepare(t->validation, folder ? path : NULL, folder ? key : "", &why);
+        wd__validation_prepare(t->validation, folder ? path : NULL, t->states_key, &why);
     if (status == WD_OK) return WD_OK;
     wd__validation_close(t->validation);
     t->validation = NULL;
@@ -86,32 +86,45 @@ static wd_status prepare(wd_trainer *t, wd_err *err)
 
 /* ---- the best student so far ---- */
 
-/* The one that an earlier part of the run has kept counts, where it is of the phase under way, and
- * of a step that this run has behind it. All ranks hear of it from rank 0. */
+/* Whether best/ may be of this run and its phase: what is in a folder that the run does not go on
+ * from is of another run. */
+static bool may_have_best(const wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    return o->stepper.validation->keeps_best && t->step > t->phase.step && o->resume &&
+           wd_path_is_inside(o->resume, t->checkpoints);
+}
+
+/* Why the earlier best student does not count; NULL: it does. */
+static const char *why_not(const wd_trainer *t, const wd_validation_result *best)
+{
+    if (best->step > t->step) return "after the one from which this run goes on";
+    if (best->step <= t->phase.step) return "of an earlier phase";
+    if (strcmp(best->states, t->states_key))
+        return "and its error is of other states, such as those of other prompts";
+    return NULL;
+}
+
+/* The one that an earlier part of the run has kept. Rank 0 compares; the others hear from it. */
 static wd_status find_best(wd_trainer *t, wd_err *err)
 {
-    int64_t step = 0;
-    double error = NAN;
     wd_err why = {0};
-    t->best_step = 0;
-    t->best_error = NAN;
-    if (!t->options->stepper.validation->keeps_best || !t->options->resume) return WD_OK;
-    if (!wd__trainer_writes(t)) return WD_OK;
-    const wd_status found = wd_best_read(&step, &error, t->options->output_dir, &why);
+    wd_validation_result best;
+    if (!may_have_best(t) || !wd__trainer_writes(t)) return WD_OK;
+    const wd_status found = wd_best_read(&best, t->options->output_dir, &why);
     if (found == WD_NOT_FOUND) return WD_OK;
     if (found != WD_OK) {
         if (err) *err = why;
         return found;
     }
-    if (step > t->phase.step && step <= t->step) {
-        t->best_step = step;
-        t->best_error = error;
-    } else {
-        wd_log(WD_LOG_INFO,
-               "best/ is of step %" PRId64 ", from which this run does not go on: the next "
-               "validation replaces it",
-               step);
+    const char *reason = why_not(t, &best);
+    if (reason) {
+        wd_log(WD_LOG_WARNING, "best/ is of step %" PRId64 ", %s: the next validation replaces it",
+               best.step, reason);
+        return WD_OK;
     }
+    t->best_step = best.step;
+    t->best_error = best.error;
     return WD_OK;
 }
 
@@ -167,14 +180,17 @@ wd_status wd__trainer_open_validation(wd_trainer *t, wd_err *err)
     const wd_validation_options *given = t->options->stepper.validation;
     wd__validation_close(t->validation);
     t->validation = NULL;
+    t->best_step = 0;
+    t->best_error = NAN;
     if (!given || !given->prompts) return WD_OK;
     wd_validation_options options = *given;
     options.stop = wd__trainer_gives_up;
     options.stop_context = t;
     wd__trainer_agree(t);
     if (t->stop) return WD_OK;
-    WD_TRY(find_best(t, err));
     WD_TRY(wd__validation_open(&t->validation, &options, t->stepper, err));
+    WD_TRY(find_key(t->states_key, t, err));
+    WD_TRY(find_best(t, err));
     wd__trainer_watch_other(t);
     return prepare(t, err);
 }
@@ -204,6 +220,7 @@ wd_status wd__trainer_validate(wd_trainer *t, wd_err *err)
     if (measured) {
         t->validated = result;
         t->validated.step = t->step;
+        memcpy(t->validated.states, t->states_key, sizeof t->validated.states);
         t->progress.now.validation_error = result.error;
         say(t);
         write_late(t);

@@ -17,7 +17,7 @@ struct wd_validation_options {
     int64_t text_first; /* their embeddings: the stepper's text from this prompt on */
     bool keeps_best;
     const char *folder;      /* in which files of states are kept; NULL: nowhere */
-    const char *prompts_key; /* says which prompts they are; with a folder */
+    const char *prompts_key; /* says which prompts they are; for a trainer */
     /* Asked between the teacher's sweeps and the student's passes: whether to give up. NULL: never.
      * `together`: all ranks ask, and must hear the same. */
     bool (*stop)(void *context, bool together);

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 #include "io/file/file.h"
@@ -20,33 +21,36 @@ static bool is_there(const char *path, bool *is_folder)
     return true;
 }
 
-wd_status wd_best_read(int64_t *step, double *error, const char *output, wd_err *err)
+wd_status wd_best_read(wd_validation_result *out, const char *output, wd_err *err)
 {
+    const char *states = "";
     json_t *json;
     char path[WD_PATH_MAX];
     WD_TRY(wd_path_join(path, output, record, err));
     if (!wd_path_exists(path)) return wd_fail(err, WD_NOT_FOUND, "%s: is not there", path);
     WD_TRY(wd_json_load(&json, path, err));
     const wd_json_reader r = {.object = json, .where = path};
-    wd_status status = wd_json_int(step, r, "step", 0, INT64_MAX, WD_JSON_REQUIRED, err);
+    *out = (wd_validation_result){0};
+    wd_status status = wd_json_int(&out->step, r, "step", 0, INT64_MAX, WD_JSON_REQUIRED, err);
     if (status == WD_OK)
-        status = wd_json_float(error, r, "validation_error", WD_JSON_REQUIRED, err);
+        status = wd_json_float(&out->error, r, "validation_error", WD_JSON_REQUIRED, err);
+    if (status == WD_OK) status = wd_json_text(&states, r, "states", WD_JSON_REQUIRED, err);
+    snprintf(out->states, sizeof out->states, "%s", states);
     json_decref(json);
-    if (status == WD_OK && !(*error >= 0 && isfinite(*error)))
+    if (status == WD_OK && !(out->error >= 0 && isfinite(out->error)))
         return wd_fail(err, WD_BAD_FORMAT, "%s: validation_error: expected 0 or more, found %g",
-                       path, *error);
+                       path, out->error);
     return status;
 }
 
 wd_status wd_best_check(const char *output, wd_err *err)
 {
     char path[WD_PATH_MAX];
-    int64_t step;
-    double error;
+    wd_validation_result best;
     bool is_folder;
     WD_TRY(wd_path_join(path, output, WD_BEST_FOLDER, err));
     if (!is_there(path, &is_folder)) return WD_OK;
-    if (is_folder && wd_best_read(&step, &error, output, NULL) == WD_OK) return WD_OK;
+    if (is_folder && wd_best_read(&best, output, NULL) == WD_OK) return WD_OK;
     return wd_fail(
         err, WD_INVALID_ARGUMENT,
         "%s: is not the best student of an earlier run, which has a validation.json, and "
@@ -67,9 +71,9 @@ static wd_status write_record(const char *folder, const wd_validation_result *re
 {
     char path[WD_PATH_MAX];
     WD_TRY(wd_path_join(path, folder, wd_path_name(record), err));
-    json_t *json =
-        json_pack("{s:I, s:f, s:o}", "step", (json_int_t)result->step, "validation_error",
-                  result->error, "validation_error_by_level", levels_json(result));
+    json_t *json = json_pack("{s:I, s:s, s:f, s:o}", "step", (json_int_t)result->step, "states",
+                             result->states, "validation_error", result->error,
+                             "validation_error_by_level", levels_json(result));
     if (!json) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
     const wd_status status = wd_json_save(json, path, err);
     json_decref(json);

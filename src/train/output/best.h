@@ -7,12 +7,13 @@
 
 #include "train/output/export.h"
 
-enum { WD_RESULT_LEVELS_MAX = 64 };
+enum { WD_RESULT_LEVELS_MAX = 64, WD_RESULT_KEY_MAX = 17 };
 
 /* The errors of a student at a step. They are relative: the norm of what its velocities, or chords,
  * differ by from their targets, over the norm of the targets. */
 typedef struct wd_validation_result {
     int64_t step;
+    char states[WD_RESULT_KEY_MAX]; /* says which states: errors on others cannot be compared */
     double error; /* mean of those of all noise levels; not finite where the student is not */
     int64_t levels;
     double sigma[WD_RESULT_LEVELS_MAX], by_level[WD_RESULT_LEVELS_MAX]; /* [levels] */
@@ -24,8 +25,9 @@ typedef struct wd_validation_result {
  * would be replaced. */
 wd_status wd_best_check(const char *output, wd_err *err);
 
-/* Of which step the student in <output>/best is, and its error. WD_NOT_FOUND: there is none. */
-wd_status wd_best_read(int64_t *step, double *error, const char *output, wd_err *err);
+/* Reads the result of the student in <output>/best, without its levels. WD_NOT_FOUND: there is
+ * none. */
+wd_status wd_best_read(wd_validation_result *out, const char *output, wd_err *err);
 
 /* Writes the student, as wd_export_student does, and the result; then changes it for the earlier
  * one, so that best/ is always a whole one. Waits for the queue. */

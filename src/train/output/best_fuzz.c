@@ -8,12 +8,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    int64_t step = -1;
-    double error = -1;
+    wd_validation_result best;
     wd_err err;
     wd_fuzz_file("best/validation.json", data, bytes);
-    if (wd_best_read(&step, &error, wd_fuzz_folder(), &err) != WD_OK) return 0;
-    if (step < 0 || !(error >= 0) || !isfinite(error)) abort();
+    if (wd_best_read(&best, wd_fuzz_folder(), &err) != WD_OK) return 0;
+    if (best.step < 0 || !(best.error >= 0) || !isfinite(best.error)) abort();
     if (wd_best_check(wd_fuzz_folder(), &err) != WD_OK) abort();
     return 0;
 }

@@ -174,9 +174,8 @@ out:
 /* Whether the best student is of a step that does not stay, or says of none. */
 static bool best_is_later(const char *folder, int64_t first_step)
 {
-    int64_t step;
-    double error;
-    return wd_best_read(&step, &error, folder, NULL) != WD_OK || step >= first_step;
+    wd_validation_result best;
+    return wd_best_read(&best, folder, NULL) != WD_OK || best.step >= first_step;
 }
 
 static wd_status move_part(const char *to, const char *from, int part, int64_t first_step,
