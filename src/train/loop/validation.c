@@ -151,8 +151,10 @@ static void write_file(const wd_validation *v, const char *path, const char *key
 
 static wd_status make(wd_validation *v, wd_err *err)
 {
-    const wd_status status = wd_validation_states_make(&v->states, wd__stepper_sweep(v->stepper),
-                                                       wd__stepper_queue(v->stepper), look, v, err);
+    const wd_status status =
+        wd_validation_states_make(&v->states, wd__stepper_sweep(v->stepper), stepper_of(v)->window,
+                                  wd__stepper_queue(v->stepper), look, v, err);
+    if (status == WD_OK) wd_progress_at(&v->progress, v->progress.now.total);
     v->progress = (wd_progress_task){0};
     return status;
 }

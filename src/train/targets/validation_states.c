@@ -289,17 +289,18 @@ static wd_status check_finite(const wd_validation_states *s, wd_err *err)
 /* ---- all of them ---- */
 
 /* A rank's sweep may have room for less than the window of all ranks. */
-static int64_t group_max(const wd_validation_states *s, const wd_sweep *sweep)
+static int64_t group_max(const wd_validation_states *s, const wd_sweep *sweep, int64_t window)
 {
-    const int64_t most = sweep ? wd_sweep_options_of(sweep)->window_max : s->trajectories;
+    const int64_t most = sweep ? wd_sweep_options_of(sweep)->window_max : window;
     return most < s->trajectories ? most : s->trajectories;
 }
 
-wd_status wd_validation_states_make(wd_validation_states *s, wd_sweep *sweep, wd_queue *queue,
-                                    wd_validation_look_fn *look_fn, void *context, wd_err *err)
+wd_status wd_validation_states_make(wd_validation_states *s, wd_sweep *sweep, int64_t window,
+                                    wd_queue *queue, wd_validation_look_fn *look_fn, void *context,
+                                    wd_err *err)
 {
     wd_status status;
-    const int64_t most = group_max(s, sweep);
+    const int64_t most = group_max(s, sweep, window);
     group g = {.states = s,
                .sweep = sweep,
                .queue = queue,

@@ -46,11 +46,13 @@ void wd_validation_states_close(wd_validation_states *states); /* a zeroed struc
 /* Asked before each sweep; a status other than WD_OK ends the making with it. */
 typedef wd_status wd_validation_look_fn(void *context, int64_t done, int64_t total, wd_err *err);
 
-/* Makes them: `sweep` NULL, or a dry device: only memory is counted. `queue`: that of the sweep's
+/* Makes them: `sweep` NULL, or a dry device: only memory is counted. `window`: how many
+ * trajectories a sweep that is not there would advance together. `queue`: that of the sweep's
  * latents. All ranks with the same arguments; those that keep no states help the others' sweeps.
  * WD_NOT_FINITE: the teacher's values are not. */
-wd_status wd_validation_states_make(wd_validation_states *states, wd_sweep *sweep, wd_queue *queue,
-                                    wd_validation_look_fn *look, void *context, wd_err *err);
+wd_status wd_validation_states_make(wd_validation_states *states, wd_sweep *sweep, int64_t window,
+                                    wd_queue *queue, wd_validation_look_fn *look, void *context,
+                                    wd_err *err);
 
 /* *out = the noise levels along which the teacher goes, for wd_schedule_close. */
 wd_status wd_validation_states_schedule(wd_schedule *out, const wd_validation_states *states,
