@@ -7,7 +7,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "core/file_space.h"
 #include "core/log.h"
 #include "io/file/file.h"
 #include "train/loop/trainer_impl.h"
@@ -147,30 +146,23 @@ static wd_status write_best(wd_trainer *t, wd_err *err)
                          &export, &t->validated, wd__stepper_queue(m), err);
 }
 
-/* Keeps the student where its error is the least so far. One for which there is no space is a
- * warning, and training goes on. All ranks. */
-static wd_status keep_best(wd_trainer *t, bool measured, wd_err *err)
+/* Keeps the student where its error is the least so far. One that cannot be written, as for want of
+ * space, is a warning: what is trained is not lost for it. All ranks. */
+static void keep_best(wd_trainer *t, bool measured)
 {
     wd_err why = {0};
     const double error = t->validated.error;
     const bool better = measured && isfinite(error) && !(error >= t->best_error);
-    if (!hear(t, better)) return WD_OK;
+    if (!hear(t, better)) return;
     wd_params_collect(wd__stepper_params(t->stepper), wd__trainer_export_of(t).buffer,
                       wd__stepper_queue(t->stepper));
-    if (!wd__trainer_writes(t)) return WD_OK;
-    wd_file_space_watch();
-    const wd_status status = write_best(t, &why);
-    if (status == WD_OK) {
-        t->best_step = t->step;
-        t->best_error = error;
-        return WD_OK;
-    }
-    if (status == WD_IO && wd_file_space_lacked()) {
+    if (!wd__trainer_writes(t)) return;
+    if (write_best(t, &why) != WD_OK) {
         wd_log(WD_LOG_WARNING, "%s; training goes on, and best/ stays as it was", why.message);
-        return WD_OK;
+        return;
     }
-    if (err) *err = why;
-    return status;
+    t->best_step = t->step;
+    t->best_error = error;
 }
 
 /* ---- in the course of a run ---- */
@@ -225,5 +217,6 @@ wd_status wd__trainer_validate(wd_trainer *t, wd_err *err)
         say(t);
         write_late(t);
     }
-    return t->options->stepper.validation->keeps_best ? keep_best(t, measured, err) : WD_OK;
+    if (t->options->stepper.validation->keeps_best) keep_best(t, measured);
+    return WD_OK;
 }
