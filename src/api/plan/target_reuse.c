@@ -64,7 +64,7 @@ const char *wd_target_reuse_text(char out[WD_TARGET_REUSE_TEXT], const wd_train_
 {
     const int64_t reuse = setup->options.target_reuse;
     *out = 0;
-    if (!plan->reuse_usual) return out;
+    if (!plan->reuse_usual || !plan->chosen.fits) return out;
     if (reuse == plan->reuse_usual)
         snprintf(out, WD_TARGET_REUSE_TEXT,
                  "each target is used %" PRId64 " times, as usual: with twice as many uses a step "

@@ -14,8 +14,8 @@ enum { WD_TARGET_REUSE_TEXT = 160 };
 wd_status wd__target_reuse_choose(wd_train_plan *plan, wd_train_setup *setup, wd_asked_sheets asked,
                                   wd_err *err);
 
-/* Writes one line that says what was chosen, and why, into `out`; "" if the options say it. Returns
- * `out`. */
+/* Writes one line that says what was chosen, and why, into `out`; "" if the options say it, or the
+ * run does not fit. Returns `out`. */
 const char *wd_target_reuse_text(char out[WD_TARGET_REUSE_TEXT], const wd_train_plan *plan,
                                  const wd_train_setup *setup);
 
