@@ -287,6 +287,24 @@ static int64_t best_step(const char *out, const char *name)
     return step;
 }
 
+/* What cannot be kept does not end the run: here a user has put a file in the place of best/. */
+static void the_run_goes_on_without_the_best(void **state)
+{
+    (void)state;
+    wd_err err;
+    const char *out = wd_test_path("unkept");
+    const pid_t pid = wd_program_start(
+        (const char *const[]){RUN(out), "--num_steps", "1000", "--validation_prompts", "1",
+                              "--validation_interval", "1000", "--keep_best", NULL});
+    wait_for_steps(wd_test_path("unkept/metrics.jsonl"));
+    wd_test_ok(wd_file_write(wd_test_path("unkept/best"), "mine", 4, &err), &err);
+    wd_program_wait(&program, pid);
+    succeeds("/best: is not the best student of an earlier run");
+    assert_non_null(strstr(program.err, "training goes on, and best/ stays as it was"));
+    assert_true(wd_path_exists(wd_test_path("unkept/model_index.json")));
+    assert_true(wd_path_exists(wd_test_path("unkept/checkpoints/step-00001000")));
+}
+
 /* A run that goes back has only the best of what is before. */
 static void a_later_best_is_moved(void **state)
 {
@@ -394,7 +412,10 @@ static void what_means_nothing_is_refused(void **state)
     wd_program_run(&program, RUN(out), EVERY_3);
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--validation_interval needs");
     wd_program_run(&program, RUN(out), "--validation_prompts", "3");
-    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected fewer than all prompts");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected fewer than the different prompts");
+    wd_program_run(&program, RUN(out), "--data_path", write_prompts("two.txt", "fox\nfox\nowl\n"),
+                   "--validation_prompts", "2");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "found 2 of these");
     wd_program_run(&program, RUN(out), "--validation_prompts", "4000000000");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected at most 100000 prompts");
     wd_program_run(&program, RUN(out), "--validation_prompts", wd_test_path("prompts.txt"));
@@ -409,6 +430,34 @@ static void what_means_nothing_is_refused(void **state)
 }
 
 /* ---- plans ---- */
+
+static double bytes_of(const char *name, const char *prompts)
+{
+    size_t i;
+    double bytes = -1;
+    const json_t *item;
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--student_config",
+                   wd_test_path("student.json"), "--height", "32", "--width", "32",
+                   "--trajectories", "4", "--num_steps", "9", "--save_samples", "false",
+                   "--devices", "sim:1x256MiB@link=1GB/s,compute=20GFLOP/s", IN_FP32,
+                   "--validation_prompts", prompts, "--json", "--log_level", "warning");
+    wd_program_succeeded(&program);
+    json_t *plan = json_loads(program.out, 0, NULL);
+    json_array_foreach(json_object_get(plan, "beside"), i,
+                       item) if (!strcmp(json_string_value(json_object_get(item, "name")), name))
+        bytes = number(item, "bytes");
+    json_decref(plan);
+    if (bytes < 0) fail_msg("the plan has no \"%s\"", name);
+    return bytes;
+}
+
+/* However many prompts there are, no more are computed together than trajectories of training. */
+static void memory_on_devices_does_not_grow_with_prompts(void **state)
+{
+    (void)state;
+    assert_true(bytes_of("validation batch", "40") == bytes_of("validation batch", "4"));
+    assert_true(bytes_of("validation states", "40") > bytes_of("validation states", "4"));
+}
 
 /* The interval is chosen so that it takes little of the student's time, and a resumed run has the
  * same. */
@@ -449,10 +498,12 @@ int main(void)
         cmocka_unit_test(the_place_of_the_teacher_changes_nothing),
         cmocka_unit_test(a_damaged_file_is_made_anew),
         cmocka_unit_test(the_best_is_the_least),
+        cmocka_unit_test(the_run_goes_on_without_the_best),
         cmocka_unit_test(a_later_best_is_moved),
         cmocka_unit_test(a_best_of_other_states_does_not_count),
         cmocka_unit_test(states_are_stored_with_targets),
         cmocka_unit_test(what_means_nothing_is_refused),
+        cmocka_unit_test(memory_on_devices_does_not_grow_with_prompts),
         cmocka_unit_test(an_open_interval_takes_little_time),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -86,13 +86,12 @@ static bool says(const wd_train_setup *s)
     return !s->comm || !s->comm->rank;
 }
 
-static wd_status too_few(const wd_train_setup *s, int64_t prompts, wd_err *err)
+static wd_status too_few(const wd_train_setup *s, int64_t different, wd_err *err)
 {
-    return wd_fail(
-        err, WD_INVALID_ARGUMENT,
-        "--validation_prompts %.200s: expected fewer than all prompts of the data, which "
-        "has %" PRId64 ": none would be left to train on",
-        s->options.validation_prompts, prompts);
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--validation_prompts %.200s: expected fewer than the different prompts of the "
+                   "data, found %" PRId64 " of these: none would be left to train on",
+                   s->options.validation_prompts, different);
 }
 
 /* So many different prompts of the data, in an order that follows from the seed. */
@@ -106,7 +105,7 @@ static wd_status pick(text_set *set, wd_train_setup *s, int64_t count, wd_err *e
         WD_TRY(add(&is_new, set, text, err));
         if (is_new) s->held_out[set->count - 1] = text;
     }
-    return set->count == count ? WD_OK : too_few(s, data->count, err);
+    return set->count == count ? WD_OK : too_few(s, set->count, err);
 }
 
 static wd_status take_number(text_set *set, wd_train_setup *s, int64_t count, wd_err *err)
@@ -121,10 +120,9 @@ static wd_status take_number(text_set *set, wd_train_setup *s, int64_t count, wd
             "the file of those that the run with --save_targets held out, which is %s in "
             "its output folder",
             count, file_name);
-    if (count >= before) return too_few(s, before, err);
     WD_TRY(pick(set, s, count, err));
     WD_TRY(leave_out(&gone, &s->data, set, err));
-    if (!s->data.count) return too_few(s, before, err);
+    if (!s->data.count) return too_few(s, set->count, err);
     if (says(s))
         wd_log(WD_LOG_INFO, "validation: %" PRId64 " of %" PRId64 " prompts are held out%s", gone,
                before, gone > count ? ", those that are repeated included" : "");
@@ -148,7 +146,11 @@ static wd_status take_file(text_set *set, wd_train_setup *s, wd_err *err)
                        " of the prompts of the targets are in it, and targets cannot be left out: "
                        "give other prompts",
                        s->options.validation_prompts, gone);
-    if (before && !s->data.count) return too_few(s, before, err);
+    if (before && !s->data.count)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--validation_prompts %.400s: it has all %" PRId64
+                       " prompts of the data: none would be left to train on",
+                       s->options.validation_prompts, before);
     if (gone && says(s))
         wd_log(WD_LOG_INFO,
                "validation: %" PRId64 " prompts of the data are in %s, too, and are left out of "
