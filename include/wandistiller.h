@@ -204,7 +204,8 @@ typedef struct wd_train_options {
     const char *validation_prompts;
     int64_t validation_interval; /* optimiser steps between two; 0: chosen */
     bool keep_best; /* the student with the least error is kept, too; needs validation_prompts */
-    uint64_t reserved[16];
+    const char *save_report; /* "true", "false": report.html and plan.svg in output_dir */
+    uint64_t reserved[15];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */
@@ -358,6 +359,14 @@ typedef struct wd_bench_options {
     uint64_t reserved[7];
 } wd_bench_options;
 
+/* Makes a page about runs of train. */
+typedef struct wd_report_options {
+    size_t bytes;    /* of this struct */
+    wd_texts runs;   /* output folders of runs, one to eight; required */
+    const char *out; /* the HTML file; NULL: report.html in the folder of the only run */
+    uint64_t reserved[8];
+} wd_report_options;
+
 /* The options that every command takes besides those of its job. */
 typedef struct wd_common_options {
     size_t bytes;          /* of this struct */
@@ -404,6 +413,7 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err);
 wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err);
 wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err);
 wd_status wd_convert(const wd_convert_options *options, wd_err *err);
+wd_status wd_report(const wd_report_options *options, wd_err *err);
 wd_status wd_bench(const wd_bench_options *options, wd_err *err);
 
 /* ---- options as data ---- */
@@ -415,6 +425,7 @@ wd_status wd_bench(const wd_bench_options *options, wd_err *err);
     X(EVAL, eval, "compare a student with its teacher")                                            \
     X(INSPECT, inspect, "describe a model folder or file")                                         \
     X(CONVERT, convert, "write a transformer in another format")                                   \
+    X(REPORT, report, "make a page about runs, with curves and samples")                           \
     X(FORWARD, forward, "run one component on given tensors, to compare with a reference")         \
     X(BENCH, bench, "measure this machine and this program")
 

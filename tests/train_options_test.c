@@ -101,6 +101,7 @@ static const struct {
     {0, "sample_interval", "3"},
     {0, "sample_steps", "1"},
     {0, "sample_dir", "other-samples"},
+    {0, "save_report", "false"},
     {0, "network_bandwidth", "1GB/s"},
     {0, "measure_rates", "true"},
     {0, "host_memory", "8GiB"},

@@ -74,6 +74,16 @@ wd_status wd_cli_convert(int argc, char **argv, wd_err *err)
     return status;
 }
 
+wd_status wd_cli_report(int argc, char **argv, wd_err *err)
+{
+    wd_report_options options;
+    wd_cli_input input;
+    wd_status status = wd_cli_open(&input, WD_JOB_REPORT, &options, argc, argv, err);
+    if (status == WD_OK && !input.done) status = wd_report(&options, err);
+    wd_cli_close(&input);
+    return status;
+}
+
 wd_status wd_cli_inspect(int argc, char **argv, wd_err *err)
 {
     wd_inspect_options options;

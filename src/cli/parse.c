@@ -102,7 +102,7 @@ static wd_status read_positional(reader *r, const char *arg, wd_err *err)
     int seen = 0;
     for (int64_t i = 0; i < count; i++)
         if (table[i].flags & WD_OPTION_POSITIONAL && seen++ == r->positional) {
-            r->positional++;
+            if (table[i].type != WD_OPTION_TEXTS) r->positional++; /* a list takes all others */
             return give(&r->own, &table[i], arg, err);
         }
     return refuse(err, "%s: unexpected argument \"%s\"; options begin with --", wd_job_name(r->job),

@@ -387,6 +387,22 @@ def folders():
     put("train/loop/metrics", "rows", row % 1 + row % 2)
     put("train/loop/metrics", "later", row % 40 + row % 41 + row % 42)
     put("train/loop/metrics", "cut", row % 1 + row[:20] % 2)
+    levels = ('{"step": 9, "validation_error": 0.5, "validation_error_by_level": '
+              '[{"sigma": 1.0, "error": 0.75}, {"sigma": 0.5, "error": 0.25}]}\n')
+    run = {"command": "train", "options": {"data_path": "</script>"},
+           "resolved": {"num_steps": 9, "data_path": "a", "sample_prompts": ["\"'<b>&"]},
+           "student": {"num_layers": 3, "num_attention_heads": 5, "attention_head_dim": 32},
+           "teacher": {"seconds_per_step": 0.5, "limited_by": "compute", "strategy": "cpu"},
+           "memory": {"bytes_peak": 1 << 30, "items": [
+               {"name": "targets", "where": "host memory", "while": "training", "bytes": 9}]}}
+    card = "# A student\n\n## Sampling\n\n```python\nimport torch\n```\n\nor\n"
+    put("report/report", "rows", row % 1 + row.replace("}", ', "memory_bytes": 2049}') % 2)
+    put("report/report", "long", "".join(row % i for i in range(1, 600)))
+    put("report/report", "wrong", row % 2 + row % 1 + "x\n" + row[:20] % 3)
+    put("report/report", "extremes", '{"step": 1, "loss": 1e308, "lr": 5e-324}\n'
+        '{"step": 9007199254740992, "loss": -1e308, "lr": 1e-320}\n')
+    put("report/report", "all", files(a=row % 8 + levels + row % 10, b=dumps(run), c=card, d=dumps(
+        {"pictures": 4, "seeds": 2, "psnr_db": 20.5, "student": {"diversity": 0.5}})))
 
 
 # ---- what is neither a model nor a run ----

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "api/jobs/agreement.h"
+#include "api/jobs/train_report.h"
 #include "api/options/config.h"
 #include "api/options/option_paths.h"
 #include "api/plan/disk_plan.h"
@@ -158,13 +159,14 @@ typedef struct output_files {
     wd_train_setup *setup;
     const wd_memory_plan *plan;
     const wd_train_plan *where;
+    wd_train_report report;
 } output_files;
 
 /* Before the run's first file it moves files of an earlier run to earlier-N. Later it returns the
  * current path, since the folder may have been moved, and its sheets with it. */
 static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
 {
-    const output_files *files = context;
+    output_files *files = context;
     wd_train_setup *s = files->setup;
     if (s->output_begun) {
         WD_TRY(wd_output_follow(&s->output, err));
@@ -173,9 +175,16 @@ static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
         WD_TRY(write_run(s, files->plan, files->where, err));
         WD_TRY(wd_validation_prompts_write(s, s->output.path, err));
         s->output_begun = true;
+        wd__train_report_plan(&files->report, s, files->where);
     }
     memcpy(out, s->output.path, sizeof s->output.path);
     return s->options.sample_dir ? WD_OK : wd_path_join(s->sample_dir, out, "samples", err);
+}
+
+static void follow(void *context, bool wrote)
+{
+    output_files *files = context;
+    wd__train_report_follow(&files->report, files->setup, wrote);
 }
 
 /* ---- what ranks have sent one another ---- */
@@ -382,6 +391,8 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     wd_status status;
     planned *p = NULL;
     wd_host_meter *meter = NULL;
+    output_files files = {0};
+    wd_err why = {0};
     if (s->options.profile_memory) WD_TRY_OUT(wd_host_meter_open(&meter, s->comm->host_ranks, err));
     WD_TRY_OUT(wd_alloc((void **)&p, 1, sizeof *p, "a plan", err));
     WD_TRY_OUT(wd_teacher_map_open(&p->map, s, devices, err));
@@ -389,10 +400,15 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     WD_TRY_OUT(check_disk(&p->where, s, err));
     if (s->comm->rank == 0) WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));
     s->trainer.ready_output = ready_output;
-    s->trainer.output_context = &(output_files){s, &p->memory, &p->where};
+    s->trainer.follow = follow;
+    s->trainer.output_context = &files;
+    files = (output_files){.setup = s, .plan = &p->memory, .where = &p->where};
+    if (s->comm->rank == 0) wd__train_report_open(&files.report, s);
     wd_memory_witness_begin(witness);
-    status = run_planned(out, s, &p->where, &p->map, err);
+    status = run_planned(out, s, &p->where, &p->map, &why);
     wd_on_shortage(NULL, NULL);
+    wd__train_report_end(&files.report, s, status == WD_OK ? NULL : why.message);
+    if (status != WD_OK && err) *err = why;
     if (status == WD_OUT_OF_MEMORY) wd_suggestions_report(&p->where, s, witness, err);
     if (status != WD_OK) goto out;
     if (meter) {
@@ -403,6 +419,7 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
         status = report_sent(s->comm, err);
     }
 out:
+    wd__train_report_close(&files.report);
     wd_host_meter_close(meter);
     if (p) wd_train_plan_close(&p->where);
     wd_free(p);

@@ -81,6 +81,21 @@ static json_t *resolve_prompts(const wd_option *o, const char *folder, const jso
     return NULL;
 }
 
+/* The new value of a list of paths; NULL: it stays as it is. */
+static json_t *resolve_paths(const wd_option *o, const char *folder, const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    if (!json_is_array(value)) return resolve_text(o, folder, value);
+    json_t *all = json_array();
+    json_array_foreach(value, i, item)
+    {
+        json_t *found = resolve_text(o, folder, item);
+        json_array_append_new(all, found ? found : json_incref(item));
+    }
+    return all;
+}
+
 wd_status wd_option_paths_resolve(json_t *options, wd_job job, const char *folder, wd_err *err)
 {
     const char *key;
@@ -90,8 +105,8 @@ wd_status wd_option_paths_resolve(json_t *options, wd_job job, const char *folde
     {
         const wd_option *o = wd_option_find(job, key, NULL);
         if (!o || !(o->flags & WD_OPTION_FILE || o->type == WD_OPTION_TEXTS)) continue;
-        json_t *found = o->type == WD_OPTION_TEXTS ? resolve_prompts(o, folder, value)
-                                                   : resolve_text(o, folder, value);
+        json_t *found = o->flags & WD_OPTION_FILE ? resolve_paths(o, folder, value)
+                                                  : resolve_prompts(o, folder, value);
         if (found && json_object_set_new(options, key, found))
             return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the paths of options");
     }

@@ -35,6 +35,8 @@ static wd_option_table table_of(wd_job job)
         return wd__table_inspect();
     case WD_JOB_CONVERT:
         return wd__table_convert();
+    case WD_JOB_REPORT:
+        return wd__table_report();
     case WD_JOB_FORWARD:
         return wd__table_forward();
     case WD_JOB_BENCH:

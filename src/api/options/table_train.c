@@ -306,6 +306,10 @@ static const wd_option table[] = {
     {WD_TEXT_LINE(sample_dir, "", "DIR"), .group = "Output",
      .flags = WD_OPTION_FILE | WD_OPTION_WRITTEN | WD_OPTION_SAME_STUDENT,
      .help = "Folder for sample sheets; default: OUTPUT_DIR/samples"},
+    {WD_CHOICE_LINE(save_report, "true", "true", "false"), .bare = "true", .group = "Output",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Write report.html while the run goes on: a page with curves, samples, plan and "
+             "options"},
 
     {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Devices to compute on, the student on the first: auto (all GPUs, else the "

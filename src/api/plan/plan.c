@@ -134,7 +134,7 @@ static wd_status say_plan(char **text, const wd_plan_options *options, const wd_
                                  .step_loras_seconds = plan_with_step_loras(where, s),
                                  .disks = &disks};
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
-    if (options->svg) WD_TRY(wd__plan_svg_write(options->svg, &table, err));
+    if (options->svg) WD_TRY(wd_plan_svg_write(options->svg, &table, err));
     WD_TRY(say(text, &table, options->json, err));
     if (table.fits) wd__advice_log(where, s);
     if (!table.fits) return wd__suggestions_refuse(where, s, err);

@@ -259,7 +259,7 @@ static wd_status draw(char **out, const wd_plan_table *table, wd_err *err)
     return wd_text_builder_take(out, &whole);
 }
 
-wd_status wd__plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err)
+wd_status wd_plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err)
 {
     char *picture = NULL;
     WD_TRY(draw(&picture, table, err));

@@ -8,7 +8,7 @@
 #include "core/text.h"
 
 /* Draws table->shown. */
-wd_status wd__plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err);
+wd_status wd_plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err);
 
 /* Draws the timeline of table->shown from the height `y` on; *end = where it ends. */
 wd_status wd__plan_svg_timeline(double *end, wd_text_builder *builder, const wd_plan_table *table,

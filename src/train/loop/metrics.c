@@ -127,9 +127,10 @@ static wd_status write_line(wd_metrics *metrics, const wd_metrics_row *row, wd_e
         row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
         number_text(lr, row->lr, 17), row->samples, row->targets, row->phase);
     if (row->validation) n = append_validation(line, n, row->validation);
-    n = wd_append_text(line, LINE_BYTES, n, ", \"seconds\": %s, \"steps_per_s\": %s}\n",
+    n = wd_append_text(line, LINE_BYTES, n,
+                       ", \"seconds\": %s, \"steps_per_s\": %s, \"memory_bytes\": %zu}\n",
                        number_text(seconds, row->seconds, 7),
-                       number_text(rate, row->steps_per_s, 4));
+                       number_text(rate, row->steps_per_s, 4), row->memory_bytes);
     return wd_record_file_write(&metrics->rows, line, n, err);
 }
 

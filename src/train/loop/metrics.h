@@ -21,6 +21,7 @@ typedef struct wd_metrics_row {
     const wd_validation_result *validation; /* after the step; NULL: there was none */
     double seconds;                         /* since the run began, earlier parts included */
     double steps_per_s;
+    size_t memory_bytes; /* of host memory that the process has; 0: not known */
 } wd_metrics_row;
 
 /* Appends to <folder>/metrics.jsonl after cutting off rows with step > `resume_step` (0: starts

@@ -16,7 +16,8 @@ static wd_metrics_row row(int64_t step)
                             .targets = 64,
                             .phase = "chord",
                             .seconds = 0.1 * (double)step,
-                            .steps_per_s = 10};
+                            .steps_per_s = 10,
+                            .memory_bytes = 4096};
 }
 
 static void write_rows(const char *folder, int64_t resume_step, int64_t last)
@@ -49,7 +50,7 @@ static void test_rows(void **state)
     char *whole = read_all(folder, "metrics.jsonl", &whole_bytes);
     const char *third = "{\"step\": 3, \"loss\": 0.33333333333333331, \"grad_norm\": null, "
                         "\"lr\": 0.001, \"samples\": 48, \"targets\": 64, \"phase\": \"chord\", "
-                        "\"seconds\": 0.3, \"steps_per_s\": 10}\n";
+                        "\"seconds\": 0.3, \"steps_per_s\": 10, \"memory_bytes\": 4096}\n";
     assert_non_null(strstr(whole, third));
 
     /* A kill left half a line, and the run goes on from the checkpoint of step 4. Also where that
@@ -133,7 +134,7 @@ static void test_long_rows(void **state)
     wd__metrics_close(metrics);
     write_rows(folder, 1, 1); /* keeps it */
     char *text = read_all(folder, "metrics.jsonl", &bytes);
-    assert_non_null(strstr(text, "\"steps_per_s\": 10}\n"));
+    assert_non_null(strstr(text, "\"steps_per_s\": 10, \"memory_bytes\": 4096}\n"));
     wd_free(text);
 }
 

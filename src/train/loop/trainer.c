@@ -342,10 +342,11 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     const bool is_last = o->steps && t->step >= o->steps; /* which finish() saves */
     if (t->validation && is_due(t->step, o->validation_interval))
         WD_TRY(write_in_place(t, wd__trainer_validate, err));
-    if (!is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed))
-        WD_TRY(write_in_place(t, write_checkpoint, err));
-    if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
-        WD_TRY(draw_sheet_or_warn(t, err));
+    const bool saves = !is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed);
+    const bool draws = t->samples && is_due(t->step, o->sample_interval) && !is_over(t);
+    if (saves) WD_TRY(write_in_place(t, write_checkpoint, err));
+    if (draws) WD_TRY(draw_sheet_or_warn(t, err));
+    if (o->follow && wd__trainer_writes(t)) o->follow(o->output_context, saves || draws);
     return WD_OK;
 }
 

@@ -17,7 +17,10 @@ typedef struct wd_trainer_options {
      * after the run's first step: makes the folder ready. out: its path, which is another one after
      * the folder was moved. NULL: output_dir is ready, and is not moved. */
     wd_status (*ready_output)(char out[WD_PATH_MAX], void *context, wd_err *err);
-    void *output_context;
+    /* Called by the rank that writes, after each step; `wrote`: a checkpoint or a sheet was written
+     * after it. NULL: nobody is. */
+    void (*follow)(void *context, bool wrote);
+    void *output_context; /* of both */
     int64_t steps;        /* 0: until the time is over */
     double seconds_max;   /* of training, earlier parts of a resumed run included; 0: none */
     int64_t stop_at_step; /* ends there as if interrupted; 0: no */

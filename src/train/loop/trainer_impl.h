@@ -56,6 +56,7 @@ typedef struct wd_trainer {
     double rated;                      /* clock: when steps_per_s was last measured */
     int64_t rated_step;                /* and after which step */
     double steps_per_s;                /* 0: not measured yet */
+    size_t memory_bytes;               /* of host memory, measured at the same times */
 } wd_trainer;
 
 static inline double wd__trainer_elapsed_s(const wd_trainer *t)

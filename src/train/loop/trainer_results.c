@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "core/host.h"
 #include "core/log.h"
 #include "train/loop/trainer_impl.h"
 #include "train/output/checkpoint_folder.h"
@@ -16,12 +17,14 @@
 
 enum { NOT_FINITE_MAX = 20 };
 
-/* Of the last second or more; before one is over, since the beginning. */
+/* The rate of the last second or more; before one is over, since the beginning. Measures host
+ * memory, too, where it measures. */
 static double measure_rate(wd_trainer *t)
 {
     const double now = wd_clock_s(), since = now - t->rated;
     if (since < 1 && t->steps_per_s > 0) return t->steps_per_s;
     const double rate = (double)(t->step - t->rated_step) / since;
+    t->memory_bytes = wd_host_memory_part(t->progress.sharers);
     if (since < 1) return rate;
     t->rated = now;
     t->rated_step = t->step;
@@ -34,7 +37,7 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
 {
     const wd_stepper_options *m = wd__stepper_options_of(t->stepper);
     const int64_t samples = (result->step + 1) * wd_stepper_step_samples(m);
-    double seconds = wd__trainer_elapsed_s(t);
+    const double seconds = wd__trainer_elapsed_s(t), rate = measure_rate(t);
     wd_err why;
     const wd_status status = wd__metrics_write(
         t->metrics,
@@ -48,7 +51,8 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
             .phase = m->recipe->name,
             .validation = t->validated.step == result->step + 1 ? &t->validated : NULL,
             .seconds = seconds,
-            .steps_per_s = measure_rate(t),
+            .steps_per_s = rate,
+            .memory_bytes = t->memory_bytes,
         },
         &why);
     if (status != WD_OK && !t->metrics_warned)

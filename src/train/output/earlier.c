@@ -43,6 +43,8 @@ static const struct {
              {"gguf", STUDENT},
              {WD_BEST_FOLDER, BEST},
              {"validation-prompts.jsonl", RECORD},
+             {"report.html", RECORD},
+             {"plan.svg", RECORD},
              {"metrics.jsonl", RECORD},
              {"run.json", RECORD}};
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -88,12 +89,23 @@ static void say_holder(int lock)
     if (!ftruncate(lock, 0)) dprintf(lock, "process %ld on %s\n", (long)getpid(), host);
 }
 
-/* Locks the open file `lock`. A file system without locks is a warning. */
-static wd_status hold(const wd_output *o, int lock, wd_err *err)
+static int try_lock(int lock, int kind)
 {
     int failed;
-    do failed = flock(lock, LOCK_EX | LOCK_NB);
+    do failed = flock(lock, kind | LOCK_NB);
     while (failed && errno == EINTR);
+    return failed;
+}
+
+/* Locks the open file `lock`. A file system without locks is a warning. wd_output_is_running holds
+ * such a lock for an instant, so it is tried more than once. */
+static wd_status hold(const wd_output *o, int lock, wd_err *err)
+{
+    int failed = try_lock(lock, LOCK_EX);
+    for (int again = 0; failed && errno == EWOULDBLOCK && again < 5; again++) {
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+        failed = try_lock(lock, LOCK_EX);
+    }
     if (failed && errno == EWOULDBLOCK) return refuse_second(o->path, lock, err);
     if (failed)
         wd_log(WD_LOG_WARNING,
@@ -132,6 +144,17 @@ static wd_status take_lock(wd_output *o, int create, wd_err *err)
     o->lock = lock;
     o->folder = folder;
     return WD_OK;
+}
+
+bool wd_output_is_running(const char *folder)
+{
+    char path[WD_PATH_MAX];
+    if (wd_path_join(path, folder, ".lock", NULL) != WD_OK) return false;
+    const int lock = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (lock < 0) return false;
+    const bool is_held = try_lock(lock, LOCK_SH) && errno == EWOULDBLOCK;
+    close(lock);
+    return is_held;
 }
 
 static void release(wd_output *o)

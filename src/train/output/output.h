@@ -31,6 +31,9 @@ wd_status wd_output_lock(wd_output *output, int64_t first_step, wd_err *err);
  * `first_step` and later (earlier.h), 0: all. */
 wd_status wd_output_begin(wd_output *output, int64_t first_step, wd_err *err);
 
+/* Whether a run has `folder` now. False where its file system has no locks. */
+bool wd_output_is_running(const char *folder);
+
 /* Looks where the locked folder is now: output->path is its new place after it was moved. If it, or
  * .lock in it, is gone, it is made and locked anew at its last place: WD_INVALID_ARGUMENT if
  * another run has that. Call it before writing. */

@@ -1,0 +1,240 @@
+/* Reading metrics.jsonl: see report/metrics_file.h. */
+#include "report/metrics_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+#include "io/json/json.h"
+
+enum { CHUNK_BYTES = 64 << 10 }; /* a longer line is none of a run's */
+
+static const double STEP_MAX = 0x1p53; /* a double has every integer up to it */
+
+/* ---- a line ---- */
+
+/* A figure of a line; NaN: the line has none. */
+typedef struct row {
+    double step, samples, targets, seconds;
+    double figure[WD_FIGURE_COUNT];
+    const json_t *levels; /* NULL: none */
+} row;
+
+static const char *const figure_key[WD_FIGURE_COUNT] = {[WD_FIGURE_LOSS] = "loss",
+                                                        [WD_FIGURE_GRAD_NORM] = "grad_norm",
+                                                        [WD_FIGURE_LR] = "lr",
+                                                        [WD_FIGURE_STEPS_PER_S] = "steps_per_s",
+                                                        [WD_FIGURE_MEMORY] = "memory_bytes",
+                                                        [WD_FIGURE_VALIDATION] =
+                                                            "validation_error"};
+
+/* *out stays NaN where the key is absent or null. False: it is no number. */
+static bool read_number(double *out, const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    *out = NAN;
+    if (!value || json_is_null(value)) return true;
+    if (!json_is_number(value)) return false;
+    *out = json_number_value(value);
+    return isfinite(*out);
+}
+
+static bool read_levels(row *r, const json_t *object)
+{
+    double sigma, error;
+    size_t i;
+    json_t *item;
+    r->levels = json_object_get(object, "validation_error_by_level");
+    if (json_is_null(r->levels)) r->levels = NULL;
+    if (!r->levels) return true;
+    if (!json_is_array(r->levels)) return false;
+    json_array_foreach(r->levels, i, item)
+    {
+        if (!json_is_object(item) || !read_number(&sigma, item, "sigma") || isnan(sigma) ||
+            !read_number(&error, item, "error"))
+            return false;
+    }
+    return true;
+}
+
+/* Reads all of a line before any of it is used, so that a wrong line changes nothing. */
+static bool read_row(row *r, const json_t *object)
+{
+    if (!json_is_object(object)) return false;
+    if (!read_number(&r->step, object, "step")) return false;
+    if (!(r->step >= 0 && r->step <= STEP_MAX) || r->step != floor(r->step)) return false;
+    if (!read_number(&r->samples, object, "samples")) return false;
+    if (!read_number(&r->targets, object, "targets")) return false;
+    if (!read_number(&r->seconds, object, "seconds")) return false;
+    for (int i = 0; i < WD_FIGURE_COUNT; i++)
+        if (!read_number(&r->figure[i], object, figure_key[i])) return false;
+    return read_levels(r, object);
+}
+
+/* The curve of a noise level; NULL: there are too many. */
+static wd_status find_level(wd_curve **out, wd_metrics_file *f, double sigma, wd_err *err)
+{
+    *out = NULL;
+    for (int i = 0; i < f->levels; i++)
+        if (f->level[i]->sigma == sigma) *out = &f->level[i]->curve;
+    if (*out) return WD_OK;
+    f->more_levels |= f->levels == WD_LEVELS_MAX;
+    if (f->levels == WD_LEVELS_MAX) return WD_OK;
+    WD_TRY(wd_alloc((void **)&f->level[f->levels], 1, sizeof **f->level, "a curve", err));
+    f->level[f->levels]->sigma = sigma;
+    *out = &f->level[f->levels++]->curve;
+    return WD_OK;
+}
+
+static wd_status add_levels(wd_metrics_file *f, const row *r, wd_err *err)
+{
+    double sigma, error;
+    wd_curve *curve;
+    size_t i;
+    json_t *item;
+    json_array_foreach(r->levels, i, item)
+    {
+        read_number(&sigma, item, "sigma");
+        read_number(&error, item, "error");
+        if (isnan(error)) continue;
+        WD_TRY(find_level(&curve, f, sigma, err));
+        if (curve) wd__curve_add(curve, r->step, error);
+    }
+    return WD_OK;
+}
+
+static wd_status add_row(wd_metrics_file *f, const row *r, wd_err *err)
+{
+    const double validation = r->figure[WD_FIGURE_VALIDATION];
+    f->rows++;
+    f->step = r->step;
+    if (!isnan(r->samples)) f->samples = r->samples;
+    if (!isnan(r->targets)) f->targets = r->targets;
+    if (!isnan(r->seconds)) f->seconds = r->seconds;
+    for (int i = 0; i < WD_FIGURE_COUNT; i++)
+        if (!isnan(r->figure[i])) wd__curve_add(&f->figure[i], r->step, r->figure[i]);
+    if (!isnan(r->figure[WD_FIGURE_LOSS]))
+        f->loss[f->losses++ % WD_LAST_LOSSES] = r->figure[WD_FIGURE_LOSS];
+    if (!isnan(validation) && !(validation >= f->best_validation)) {
+        f->best_validation = validation;
+        f->best_step = r->step;
+    }
+    return add_levels(f, r, err);
+}
+
+static wd_status add_line(wd_metrics_file *f, const char *line, size_t bytes, wd_err *err)
+{
+    json_t *object = NULL;
+    row r;
+    if (strspn(line, " \t\r") >= bytes) return WD_OK; /* an empty line */
+    wd_status status = wd_json_parse(&object, line, bytes, "a line of metrics.jsonl", err);
+    if (status == WD_BAD_FORMAT) {
+        f->wrong++;
+        return WD_OK;
+    }
+    if (status != WD_OK) return status;
+    if (read_row(&r, object) && r.step >= f->step)
+        status = add_row(f, &r, err);
+    else
+        f->wrong++;
+    json_decref(object);
+    return status;
+}
+
+/* ---- the file ---- */
+
+wd_status wd__metrics_file_open(wd_metrics_file **out, wd_err *err)
+{
+    WD_TRY(wd_alloc((void **)out, 1, sizeof **out, "curves of a run", err));
+    (*out)->best_validation = NAN;
+    return WD_OK;
+}
+
+static void forget(wd_metrics_file *f)
+{
+    for (int i = 0; i < f->levels; i++) wd_free(f->level[i]);
+    *f = (wd_metrics_file){.best_validation = NAN};
+}
+
+void wd__metrics_file_close(wd_metrics_file *file)
+{
+    if (file) forget(file);
+    wd_free(file);
+}
+
+/* Takes the whole lines of the chunk. Returns how many bytes they have. */
+static wd_status take_lines(size_t *taken, wd_metrics_file *f, char *chunk, size_t bytes,
+                            wd_err *err)
+{
+    char *line = chunk, *end;
+    while ((end = memchr(line, '\n', bytes - (size_t)(line - chunk)))) {
+        *end = '\0';
+        const bool is_rest = f->skips;
+        f->skips = false;
+        if (!is_rest) WD_TRY(add_line(f, line, (size_t)(end - line), err));
+        line = end + 1;
+    }
+    *taken = (size_t)(line - chunk);
+    if (*taken || bytes < CHUNK_BYTES) return WD_OK;
+    f->wrong += !f->skips;
+    f->skips = true;
+    *taken = bytes;
+    return WD_OK;
+}
+
+static wd_status cannot_read(const char *path, wd_err *err)
+{
+    if (errno == ENOENT)
+        return wd_fail(err, WD_NOT_FOUND,
+                       "%s is not there: expected the folder of a run of train that has made a "
+                       "step",
+                       path);
+    return wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));
+}
+
+static wd_status read_lines(wd_metrics_file *f, int fd, char *chunk, const char *path, wd_err *err)
+{
+    for (;;) {
+        size_t taken = 0;
+        const ssize_t n = pread(fd, chunk, CHUNK_BYTES, (off_t)f->offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return cannot_read(path, err);
+        if (n > 0) WD_TRY(take_lines(&taken, f, chunk, (size_t)n, err));
+        if (!taken) return WD_OK;
+        f->offset += (int64_t)taken;
+    }
+}
+
+wd_status wd__metrics_file_read(wd_metrics_file *file, const char *path, wd_err *err)
+{
+    struct stat is;
+    char *chunk;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return cannot_read(path, err);
+    wd_status status = fstat(fd, &is) ? cannot_read(path, err) : WD_OK;
+    if (status == WD_OK && !S_ISREG(is.st_mode))
+        status = wd_fail(err, WD_BAD_FORMAT, "%s: expected a file, found something else", path);
+    if (status == WD_OK) status = wd_alloc((void **)&chunk, CHUNK_BYTES, 1, "metrics", err);
+    if (status == WD_OK) {
+        if (file->device != is.st_dev || file->inode != is.st_ino || is.st_size < file->offset)
+            forget(file);
+        file->device = is.st_dev;
+        file->inode = is.st_ino;
+        status = read_lines(file, fd, chunk, path, err);
+        wd_free(chunk);
+    }
+    close(fd);
+    return status;
+}
+
+double wd__metrics_file_loss(const wd_metrics_file *file)
+{
+    const int64_t n = file->losses < WD_LAST_LOSSES ? file->losses : WD_LAST_LOSSES;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += file->loss[i] / (double)n;
+    return n ? sum : NAN;
+}

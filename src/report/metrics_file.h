@@ -1,0 +1,63 @@
+/* Reads metrics.jsonl, as a run has written it so far, into curves.
+ *
+ * The file may be anybody's: a line that is no JSON object, has no step, has a step below that of
+ * an earlier line, or a figure of another type is skipped and counted. Figures that are not known
+ * are ignored. Reading goes on where it ended, so a page about a run under way costs what is new.
+ */
+#ifndef WD_REPORT_METRICS_FILE_H
+#define WD_REPORT_METRICS_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/error.h"
+#include "report/curve.h"
+
+typedef enum wd_figure {
+    WD_FIGURE_LOSS,
+    WD_FIGURE_GRAD_NORM,
+    WD_FIGURE_LR,
+    WD_FIGURE_STEPS_PER_S,
+    WD_FIGURE_MEMORY, /* bytes of host memory */
+    WD_FIGURE_VALIDATION,
+    WD_FIGURE_COUNT
+} wd_figure;
+
+enum { WD_LEVELS_MAX = 16, WD_LAST_LOSSES = 100 };
+
+/* The validation error at one noise level. */
+typedef struct wd_level_curve {
+    double sigma;
+    wd_curve curve;
+} wd_level_curve;
+
+typedef struct wd_metrics_file {
+    wd_curve figure[WD_FIGURE_COUNT];
+    wd_level_curve *level[WD_LEVELS_MAX]; /* [levels] */
+    int levels;
+    bool more_levels; /* there are some that have no curve */
+    int64_t rows;     /* lines that were used */
+    int64_t wrong;    /* lines that were skipped */
+    double step;      /* of the last row; and from the last row that has them: */
+    double samples, targets, seconds;
+    double loss[WD_LAST_LOSSES]; /* the last ones, by number modulo WD_LAST_LOSSES */
+    int64_t losses;
+    double best_validation, best_step; /* the lowest error, and its step */
+    /* where the next read begins, and in which file */
+    int64_t offset;
+    uint64_t device, inode;
+    bool skips; /* inside a line that is too long */
+} wd_metrics_file;
+
+/* The caller closes *out. */
+wd_status wd__metrics_file_open(wd_metrics_file **out, wd_err *err);
+void wd__metrics_file_close(wd_metrics_file *file); /* NULL is allowed */
+
+/* Reads the whole lines that the file has beyond those that were read. If it is another file, or
+ * was cut, it is read anew. WD_NOT_FOUND: there is none. Links are not followed. */
+wd_status wd__metrics_file_read(wd_metrics_file *file, const char *path, wd_err *err);
+
+/* The mean of the last losses; NaN: there is none. */
+double wd__metrics_file_loss(const wd_metrics_file *file);
+
+#endif

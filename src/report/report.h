@@ -1,0 +1,38 @@
+/* Folder report. A page about runs of train: one HTML file that needs no network.
+ *
+ * Data flow: the folder of a run (run.json, metrics.jsonl, sheets, plan.svg, an evaluation, the
+ * student's card) -> curves of bounded size (report/metrics_file.h) and files
+ * (report/run_files.h) -> the page, written piece by piece (report/html.h). A run under way writes
+ * the page from its own folder, so the same page can be made later. */
+#ifndef WD_REPORT_REPORT_H
+#define WD_REPORT_REPORT_H
+
+#include "core/error.h"
+
+enum { WD_REPORT_RUNS_MAX = 8 };
+
+/* Every page begins with this text, so that a page may replace an earlier one, and nothing else. */
+#define WD_REPORT_BEGIN "<!doctype html><!-- a report of WanDistiller -->"
+
+typedef struct wd_run_page wd_run_page;
+
+/* A run on the page; all is borrowed. */
+typedef struct wd_reported_run {
+    const char *folder;
+    bool is_running;   /* the page reloads itself */
+    const char *error; /* how the run has failed; NULL: it has not, or that is not known */
+} wd_reported_run;
+
+/* For pages about `runs` runs, 1 to WD_REPORT_RUNS_MAX. It keeps the curves from page to page. */
+wd_status wd_run_page_open(wd_run_page **out, int64_t runs, wd_err *err);
+void wd_run_page_close(wd_run_page *report); /* NULL is allowed */
+
+/* Reads what is new in the runs' folders, and replaces the file `path` by the page. run: [runs].
+ * WD_NOT_FOUND: a folder has no metrics.jsonl. */
+wd_status wd_run_page_write(wd_run_page *report, const char *path, const wd_reported_run *run,
+                            wd_err *err);
+
+/* The lines of metrics.jsonl of run `i` that the last page left out because they are wrong. */
+int64_t wd_run_page_wrong_lines(const wd_run_page *report, int64_t i);
+
+#endif

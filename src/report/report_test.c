@@ -1,0 +1,291 @@
+/* The page about runs as text: what it shows is what the runs' files say, nothing from them is
+ * markup, and its size has a bound. tests/report_test.c looks at it in a browser. */
+#include "testing.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/picture/png.h"
+#include "report/report.h"
+#include "report/run_files.h"
+
+static const char hostile[] = "</script><img src=x onerror=\\\"a\\\">&'\\u001b[2J";
+static const char escaped[] =
+    "&lt;/script&gt;&lt;img src=x onerror=&quot;a&quot;&gt;&amp;&#39;?[2J";
+
+static void put(const char *run, const char *name, const char *text)
+{
+    char path[WD_PATH_MAX], folder[WD_PATH_MAX];
+    wd_err err;
+    snprintf(path, sizeof path, "%s/%s/%s", wd_test_folder(), run, name);
+    wd_test_ok(wd_path_beside(folder, path, "", &err), &err);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_ok(wd_file_write(path, text, strlen(text), &err), &err);
+}
+
+static void put_metrics(const char *run, int steps)
+{
+    static char text[1 << 20];
+    size_t used = 0;
+    for (int i = 1; i <= steps; i++)
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used,
+                             "{\"step\": %d, \"loss\": %.17g, \"lr\": 0.0015}\n", i, 1.0 / 3 + i);
+    put(run, "metrics.jsonl", text);
+}
+
+static const char *folder_of(const char *run)
+{
+    static char path[4][WD_PATH_MAX];
+    static int next;
+    char *out = path[next++ % 4];
+    snprintf(out, sizeof *path, "%s/%s", wd_test_folder(), run);
+    return out;
+}
+
+/* The page about `count` runs; the caller frees it. */
+static char *page_of(const wd_reported_run *run, int64_t count)
+{
+    char path[WD_PATH_MAX], *text;
+    size_t bytes;
+    wd_err err;
+    wd_run_page *page;
+    snprintf(path, sizeof path, "%s/page.html", wd_test_folder());
+    wd_test_ok(wd_run_page_open(&page, count, &err), &err);
+    wd_test_ok(wd_run_page_write(page, path, run, &err), &err);
+    wd_run_page_close(page);
+    wd_test_ok(wd_file_read(&text, &bytes, path, 32 << 20, &err), &err);
+    assert_int_equal(strlen(text), bytes);
+    assert_int_equal(strncmp(text, WD_REPORT_BEGIN, strlen(WD_REPORT_BEGIN)), 0);
+    assert_non_null(strstr(text, "</body></html>\n"));
+    return text;
+}
+
+static char *page_of_one(const char *run)
+{
+    return page_of(&(wd_reported_run){.folder = folder_of(run)}, 1);
+}
+
+static void assert_has(const char *text, const char *part)
+{
+    if (!strstr(text, part)) fail_msg("the page has no \"%s\"", part);
+}
+
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, part)); at++) n++;
+    return n;
+}
+
+static void texts_are_no_markup(void **state)
+{
+    (void)state;
+    char run[1024], card[1024];
+    static const char name[] = "run<b>\"'&\xff\x1b";
+    snprintf(run, sizeof run,
+             "{\"command\": \"train\", \"options\": {\"data_path\": \"%s\", \"%s\": 1}, "
+             "\"resolved\": {\"teacher_path\": \"%s\", \"sample_prompts\": [\"%s\"]}, "
+             "\"device\": \"%s\"}",
+             hostile, hostile, hostile, hostile, hostile);
+    snprintf(card, sizeof card, "# x\n\n## Sampling\n\n```\nprompt=</code></script>\n```\n\n%s\n",
+             "<img>");
+    put_metrics(name, 3);
+    put(name, "run.json", run);
+    put(name, "README.md", card);
+    char *text = page_of_one(name);
+    assert_int_equal(count_of(text, "<script"), 1);
+    assert_int_equal(count_of(text, "</script"), 1);
+    assert_null(strstr(text, "<img src=x"));
+    assert_null(strstr(text, "<b>"));
+    assert_null(strchr(text, 0x1b));
+    assert_non_null(strstr(text, "run&lt;b&gt;&quot;&#39;&amp;??"));
+    assert_true(count_of(text, escaped) >= 4); /* value, name, teacher, device */
+    assert_has(text, "prompt=&lt;/code&gt;&lt;/script&gt;\n</code></pre>");
+    assert_has(text, "<p>&lt;img&gt;</p>");
+    assert_null(strstr(text, "http://")); /* it needs no network */
+    assert_null(strstr(text, "https://"));
+    wd_free(text);
+}
+
+static void numbers_are_those_of_the_metrics(void **state)
+{
+    (void)state;
+    put_metrics("numbers", 5);
+    put("numbers", "run.json",
+        "{\"command\": \"train\", \"options\": {\"num_steps\": 5}, \"resolved\": "
+        "{\"num_steps\": 5, \"lr\": 0.0015}, \"memory\": {\"bytes_peak\": 1048576}}");
+    char *text = page_of_one("numbers");
+    assert_has(text, "data-p=\"1 1.333333;2 2.333333;3 3.333333;4 4.333333;5 5.333333\"");
+    assert_has(text, "at step 5 5.333333, lowest 1.333333, highest 5.333333");
+    assert_has(text, "<dt>State</dt><dd>done</dd>");
+    assert_has(text, "<dt>Step</dt><dd>5 of 5</dd>");
+    assert_has(text, "<dd>3.333</dd>"); /* the mean loss */
+    assert_has(text, "<code>lr</code></th><td>0.0015</td>");
+    assert_null(strstr(text, "data-runs")); /* it does not reload itself */
+    wd_free(text);
+    text = page_of(&(wd_reported_run){.folder = folder_of("numbers"), .is_running = true}, 1);
+    assert_has(text, "<body data-written=\"");
+    assert_has(text, " data-runs>");
+    assert_has(text, "<dd>training</dd>");
+    wd_free(text);
+    text = page_of(&(wd_reported_run){.folder = folder_of("numbers"), .error = "<lost>"}, 1);
+    assert_has(text, "<p class=\"bad\">&lt;lost&gt;</p>");
+    assert_has(text, "<dd>failed</dd>");
+    wd_free(text);
+}
+
+static void several_runs_are_compared(void **state)
+{
+    (void)state;
+    put_metrics("one", 4);
+    put_metrics("two", 6);
+    put_metrics("more/two", 2);
+    put("one", "run.json",
+        "{\"command\": \"train\", \"options\": {}, \"resolved\": "
+        "{\"lr\": 0.1, \"seed\": 3, \"recipe\": null}}");
+    put("two", "run.json",
+        "{\"command\": \"train\", \"options\": {}, \"resolved\": "
+        "{\"lr\": 0.2, \"seed\": 3, \"recipe\": \"chord\"}}");
+    const wd_reported_run runs[] = {{.folder = folder_of("one")},
+                                    {.folder = folder_of("two/")},
+                                    {.folder = folder_of("more/two")}};
+    char *text = page_of(runs, 3);
+    assert_has(text, "<h1>one, two, two (2)</h1>");
+    assert_has(text, "<code>lr</code></th><td>0.1</td><td>0.2</td><td></td>");
+    assert_has(text, "<code>recipe</code></th><td></td><td>chord</td><td></td>");
+    assert_has(text, "<th scope=\"row\">Step</th><td>4</td><td>6</td><td>2</td>");
+    assert_int_equal(count_of(text, "<figcaption>Loss</figcaption>"), 1);
+    assert_int_equal(count_of(text, "data-name=\"two\""), 2); /* loss and learning rate */
+    wd_free(text);
+    text = page_of(runs, 2);
+    assert_null(strstr(text, "<code>seed</code></th><td>3</td><td>3</td>"));
+    wd_free(text);
+}
+
+/* A sheet of so many bytes: noise, so that the file is about as large as its pixels. */
+static void put_sheet(const char *run, int step, int64_t side)
+{
+    char path[WD_PATH_MAX];
+    wd_err err;
+    uint8_t *rgb;
+    uint32_t noise = (uint32_t)step + 1;
+    snprintf(path, sizeof path, "%s/%s/samples", wd_test_folder(), run);
+    wd_test_ok(wd_folder_make(path, &err), &err);
+    snprintf(path, sizeof path, "%s/%s/samples/step-%08d.png", wd_test_folder(), run, step);
+    wd_test_ok(wd_alloc((void **)&rgb, (size_t)(side * side), 3, "noise", &err), &err);
+    for (int64_t i = 0; i < 3 * side * side; i++) {
+        noise = noise * 1664525u + 1013904223u;
+        rgb[i] = (uint8_t)(noise >> 24);
+    }
+    wd_test_ok(wd_png_write(path, rgb, side, side, &err), &err);
+    wd_free(rgb);
+}
+
+static void sheets_are_in_the_page(void **state)
+{
+    (void)state;
+    char link[WD_PATH_MAX], target[WD_PATH_MAX];
+    put_metrics("sheets", 3);
+    for (int i = 1; i <= 3; i++) put_sheet("sheets", 10 * i, 8);
+    put("sheets", "samples/step-00000040.png", "no picture");
+    put("sheets", "samples/step-50.png", "not named as a run does");
+    snprintf(target, sizeof target, "%s/samples/step-00000010.png", folder_of("sheets"));
+    snprintf(link, sizeof link, "%s/samples/step-00000060.png", folder_of("sheets"));
+    assert_int_equal(symlink(target, link), 0);
+    char *text = page_of_one("sheets");
+    assert_int_equal(count_of(text, "src=\"data:image/png;base64,iVBORw0KGgo"), 3);
+    assert_has(text, "<figure data-step=\"10\">");
+    assert_has(text, "<figure data-step=\"30\">");
+    assert_has(text, "width=\"8\" height=\"8\"");
+    assert_has(text, "alt=\"Sheet of samples of step 30 of sheets: the teacher&#39;s pictures");
+    assert_null(strstr(text, "left out"));
+    wd_free(text);
+}
+
+static void large_sheets_are_left_out(void **state)
+{
+    (void)state;
+    put_metrics("large", 3);
+    for (int i = 1; i <= 5; i++) put_sheet("large", i, 1100); /* 3.6 MB each */
+    char *text = page_of_one("large");
+    assert_has(text, "2 of 5 sheets are left out");
+    assert_has(text, "data-step=\"1\"");
+    assert_has(text, "data-step=\"3\"");
+    assert_has(text, "data-step=\"5\"");
+    assert_null(strstr(text, "data-step=\"2\""));
+    assert_true(strlen(text) < WD_PAGE_SHEET_BYTES / 3 * 4 + (1 << 20));
+    wd_free(text);
+    const wd_reported_run runs[] = {{.folder = folder_of("large")}, {.folder = folder_of("large")}};
+    text = page_of(runs, 2); /* they share the bytes */
+    assert_int_equal(count_of(text, "4 of 5 sheets are left out"), 2);
+    assert_int_equal(count_of(text, "data-step=\"5\""), 2);
+    wd_free(text);
+}
+
+static void curves_are_thinned(void **state)
+{
+    (void)state;
+    put_metrics("thin", 9000);
+    char *text = page_of_one("thin");
+    assert_true(strlen(text) < 200000);
+    assert_has(text, "class=\"band");
+    assert_has(text, "lowest 1.333333, highest 9000.333");
+    wd_free(text);
+}
+
+static void a_folder_without_metrics_is_refused(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX];
+    wd_err err;
+    wd_run_page *page;
+    put("empty", "run.json", "{}");
+    snprintf(path, sizeof path, "%s/none.html", wd_test_folder());
+    const wd_reported_run run = {.folder = folder_of("empty")};
+    wd_test_ok(wd_run_page_open(&page, 1, &err), &err);
+    wd_test_refused(wd_run_page_write(page, path, &run, &err), &err, WD_NOT_FOUND,
+                    "empty/metrics.jsonl is not there");
+    wd_run_page_close(page);
+    assert_false(wd_path_exists(path));
+}
+
+/* A page that cannot be written leaves the earlier one, and nothing else. */
+static void a_failure_leaves_the_earlier_page(void **state)
+{
+    (void)state;
+    char folder[WD_PATH_MAX], path[WD_PATH_MAX];
+    wd_err err;
+    wd_run_page *page;
+    put_metrics("fails", 3);
+    snprintf(folder, sizeof folder, "%s/target", wd_test_folder());
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    snprintf(path, sizeof path, "%s/report.html", folder);
+    wd_test_ok(wd_folder_make(path, &err), &err); /* a folder has the page's name */
+    const wd_reported_run run = {.folder = folder_of("fails")};
+    wd_test_ok(wd_run_page_open(&page, 1, &err), &err);
+    wd_test_refused(wd_run_page_write(page, path, &run, &err), &err, WD_IO, "report.html");
+    wd_run_page_close(page);
+    int entries = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    while (readdir(dir)) entries++;
+    closedir(dir);
+    assert_int_equal(entries, 3); /* . and .. and that folder */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_no_markup),
+        cmocka_unit_test(numbers_are_those_of_the_metrics),
+        cmocka_unit_test(several_runs_are_compared),
+        cmocka_unit_test(sheets_are_in_the_page),
+        cmocka_unit_test(large_sheets_are_left_out),
+        cmocka_unit_test(curves_are_thinned),
+        cmocka_unit_test(a_folder_without_metrics_is_refused),
+        cmocka_unit_test(a_failure_leaves_the_earlier_page),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,209 @@
+/* report.html: a run writes it, `report` makes it later and of several runs, and a browser shows
+ * what it should. The browser is Chromium, asked for the page after its script has run; where there
+ * is none that test is skipped. */
+#include "runs.h"
+
+#include <sys/stat.h>
+
+#include "wandistiller.h"
+
+static wd_program program;
+
+static char *read_page(const char *path)
+{
+    char *text;
+    size_t bytes;
+    wd_err err;
+    wd_test_ok(wd_file_read(&text, &bytes, path, 32 << 20, &err), &err);
+    return text;
+}
+
+static void assert_has(const char *text, const char *part)
+{
+    if (!strstr(text, part)) fail_msg("the page has no \"%s\"", part);
+}
+
+static int make_runs(void **state)
+{
+    prepare(state);
+    wd_program_run(&program, SMALL_RUN(wd_test_path("one")), "--save_samples", "true",
+                   "--sample_interval", "2", "--sample_steps", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, SMALL_RUN(wd_test_path("two")), "--save_samples", "true",
+                   "--sample_interval", "4", "--sample_steps", "2", "--weight_decay", "0.5");
+    wd_program_succeeded(&program);
+    return 0;
+}
+
+/* The page of a run that has ended, as the run itself has left it. */
+static void a_run_leaves_its_page(void **state)
+{
+    (void)state;
+    char *text = read_page(wd_test_path("one/report.html"));
+    assert_has(text, "<dt>State</dt><dd>done</dd>");
+    assert_has(text, "<dt>Step</dt><dd>8 of 8</dd>");
+    assert_has(text, "<figure data-step=\"8\">");
+    assert_has(text, "<figcaption>Host memory <small>in MiB</small>");
+    assert_has(text, "WanPipeline.from_pretrained"); /* as the card says it */
+    assert_has(text, "data:image/svg+xml;base64,");
+    assert_null(strstr(text, " data-runs")); /* it does not reload itself any more */
+    wd_free(text);
+    assert_true(wd_path_exists(wd_test_path("one/plan.svg")));
+}
+
+/* What `report` makes later is the same page but for the times at which it was written. */
+static void the_page_can_be_made_later(void **state)
+{
+    (void)state;
+    char *before = read_page(wd_test_path("one/report.html"));
+    wd_program_run(&program, "report", wd_test_path("one"));
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "the report is in "));
+    char *after = read_page(wd_test_path("one/report.html"));
+    const char *x = strstr(before, "</header>"), *y = strstr(after, "</header>");
+    assert_true(x && y);
+    assert_string_equal(x, y);
+    wd_free(before);
+    wd_free(after);
+}
+
+static void a_page_can_be_left_out(void **state)
+{
+    (void)state;
+    wd_program_run(&program, SMALL_RUN(wd_test_path("none")), "--save_report", "false");
+    wd_program_succeeded(&program);
+    assert_false(wd_path_exists(wd_test_path("none/report.html")));
+    assert_false(wd_path_exists(wd_test_path("none/plan.svg")));
+    wd_program_run(&program, SMALL_RUN(wd_test_path("plain")));
+    wd_program_succeeded(&program);
+    assert_true(wd_path_exists(wd_test_path("plain/report.html")));
+    assert_same_weights(wd_test_path("none"), wd_test_path("plain"));
+}
+
+/* A page that cannot be written is a warning, and the student is the same. */
+static void a_run_goes_on_without_its_page(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_program_run(&program, SMALL_RUN(wd_test_path("barred")), "--stop_at_step", "4");
+    wd_program_succeeded(&program);
+    assert_int_equal(unlink(wd_test_path("barred/report.html")), 0);
+    wd_test_ok(wd_folder_make(wd_test_path("barred/report.html/x"), &err), &err);
+    wd_program_run(&program, SMALL_RUN(wd_test_path("barred")), "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "report.html"));
+    assert_non_null(strstr(program.err, "training goes on, and its report lacks"));
+    assert_same_weights(wd_test_path("barred"), wd_test_path("plain"));
+}
+
+static void what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char mine[] = "<!doctype html>my own page";
+    const char *page = wd_test_path("mine.html");
+    wd_test_ok(wd_file_write(page, mine, sizeof mine - 1, &err), &err);
+    wd_program_run(&program, "report");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "report needs --runs");
+    wd_program_run(&program, "report", wd_test_path("nowhere"));
+    wd_program_refused(&program, WD_NOT_FOUND, "expected the output folder of a run of train");
+    wd_program_run(&program, "report", wd_test_folder());
+    wd_program_refused(&program, WD_NOT_FOUND, "metrics.jsonl is not there");
+    wd_program_run(&program, "report", wd_test_path("one"), wd_test_path("two"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--out FILE says where it is written");
+    wd_program_run(&program, "report", wd_test_path("one"), "--out", page);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "is no page of this program");
+    wd_program_run(&program, "report", wd_test_path("one"), "--out", wd_test_path("x.png"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "a .html file");
+    const char *r = wd_test_path("one");
+    wd_program_run(&program, "report", r, r, r, r, r, r, r, r, r, "--out", wd_test_path("n.html"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "9 runs: a page has at most 8");
+    char *text = read_page(page);
+    assert_string_equal(text, mine);
+    wd_free(text);
+    wd_test_ok(wd_folder_make(wd_test_path("wrong"), &err), &err);
+    static const char rows[] = "{\"step\": 1, \"loss\": 1}\nx\ny\n";
+    wd_test_ok(wd_file_write(wd_test_path("wrong/metrics.jsonl"), rows, sizeof rows - 1, &err),
+               &err);
+    wd_program_run(&program, "report", wd_test_path("wrong"));
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "2 lines cannot be read, and are left out"));
+}
+
+/* ---- in a browser ---- */
+
+static const char *browser(void)
+{
+    static const char *const names[] = {"/usr/bin/chromium", "/usr/bin/chromium-browser",
+                                        "/usr/bin/google-chrome"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!access(names[i], X_OK)) return names[i];
+    return NULL;
+}
+
+/* The page's elements after its script has run, in program.out. Network is cut off, and what the
+ * script says of errors is in program.err. */
+static void show(const char *page)
+{
+    char url[300], profile[300];
+    snprintf(url, sizeof url, "file://%s", page);
+    snprintf(profile, sizeof profile, "--user-data-dir=%s/browser", wd_test_folder());
+    const char *const arguments[] = {"--headless",
+                                     "--no-sandbox",
+                                     "--disable-gpu",
+                                     "--disable-dev-shm-usage",
+                                     "--no-first-run",
+                                     "--disable-background-networking",
+                                     "--host-resolver-rules=MAP * ~NOTFOUND",
+                                     "--enable-logging=stderr",
+                                     profile,
+                                     "--dump-dom",
+                                     url,
+                                     NULL};
+    wd_program_wait(&program, wd_program_start_as(browser(), arguments));
+    if (program.code || !strstr(program.out, "</html>")) fail_msg("no page: %s", program.err);
+    if (strstr(program.err, "CONSOLE")) fail_msg("the page complains: %s", program.err);
+}
+
+static void a_browser_shows_one_sheet(void **state)
+{
+    (void)state;
+    if (!browser()) wd_test_skip("there is no Chromium");
+    wd_program_run(&program, "report", wd_test_path("one"));
+    wd_program_succeeded(&program);
+    show(wd_test_path("one/report.html"));
+    assert_has(program.out, "id=\"at\" for=\"step\">8</output>");
+    assert_has(program.out, "<figure data-step=\"8\"><figcaption>");
+    assert_has(program.out, "<figure data-step=\"2\" hidden=\"\">");
+    assert_has(program.out, "aria-valuetext=\"step 8\"");
+    assert_has(program.out, " ago)</span>");
+}
+
+static void a_browser_shows_two_runs(void **state)
+{
+    (void)state;
+    if (!browser()) wd_test_skip("there is no Chromium");
+    wd_program_run(&program, "report", wd_test_path("one"), wd_test_path("two"), "--out",
+                   wd_test_path("both.html"));
+    wd_program_succeeded(&program);
+    show(wd_test_path("both.html"));
+    assert_has(program.out, "<h1>one, two</h1>");
+    assert_has(program.out, "<code>weight_decay</code>");
+    const char *one = strstr(program.out, "<figure data-step=\"8\"><figcaption>");
+    assert_non_null(one); /* the newest sheet of both is shown */
+    assert_non_null(strstr(one + 1, "<figure data-step=\"8\"><figcaption>"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_leaves_its_page),
+        cmocka_unit_test(the_page_can_be_made_later),
+        cmocka_unit_test(a_page_can_be_left_out),
+        cmocka_unit_test(a_run_goes_on_without_its_page),
+        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(a_browser_shows_one_sheet),
+        cmocka_unit_test(a_browser_shows_two_runs),
+    };
+    return cmocka_run_group_tests(tests, make_runs, NULL);
+}
