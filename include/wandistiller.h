@@ -367,6 +367,14 @@ typedef struct wd_report_options {
     uint64_t reserved[8];
 } wd_report_options;
 
+/* Asks something of a run of train that is under way, in this or another process. */
+typedef struct wd_tell_options {
+    size_t bytes;        /* of this struct */
+    const char *run;     /* its output folder; required */
+    const char *request; /* "sample", "save", "stop"; required */
+    uint64_t reserved[5];
+} wd_tell_options;
+
 /* The options that every command takes besides those of its job. */
 typedef struct wd_common_options {
     size_t bytes;          /* of this struct */
@@ -414,6 +422,8 @@ wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err
 wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err);
 wd_status wd_convert(const wd_convert_options *options, wd_err *err);
 wd_status wd_report(const wd_report_options *options, wd_err *err);
+/* It returns when the request is left; the run takes it between two steps. */
+wd_status wd_tell(const wd_tell_options *options, wd_err *err);
 wd_status wd_bench(const wd_bench_options *options, wd_err *err);
 
 /* ---- options as data ---- */
@@ -426,6 +436,7 @@ wd_status wd_bench(const wd_bench_options *options, wd_err *err);
     X(INSPECT, inspect, "describe a model folder or file")                                         \
     X(CONVERT, convert, "write a transformer in another format")                                   \
     X(REPORT, report, "make a page about runs, with curves and samples")                           \
+    X(TELL, tell, "have a run under way draw a sheet, write a checkpoint, or end")                 \
     X(FORWARD, forward, "run one component on given tensors, to compare with a reference")         \
     X(BENCH, bench, "measure this machine and this program")
 

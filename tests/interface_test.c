@@ -43,10 +43,9 @@ static void structs_keep_their_size(void **state)
 {
     (void)state;
     static const size_t bytes[] = {
-        [WD_JOB_TRAIN] = 1384, [WD_JOB_PLAN] = 1496,   [WD_JOB_SAMPLE] = 792,
-        [WD_JOB_EVAL] = 280,   [WD_JOB_INSPECT] = 88,  [WD_JOB_CONVERT] = 160,
-        [WD_JOB_REPORT] = 600, [WD_JOB_FORWARD] = 184, [WD_JOB_BENCH] = 104,
-        [WD_JOB_COMMON] = 88,
+        [WD_JOB_TRAIN] = 1384,  [WD_JOB_PLAN] = 1496,   [WD_JOB_SAMPLE] = 792, [WD_JOB_EVAL] = 280,
+        [WD_JOB_INSPECT] = 88,  [WD_JOB_CONVERT] = 160, [WD_JOB_REPORT] = 600, [WD_JOB_TELL] = 64,
+        [WD_JOB_FORWARD] = 184, [WD_JOB_BENCH] = 104,   [WD_JOB_COMMON] = 88,
     };
     for (int job = 0; job <= WD_JOB_COMMON; job++)
         assert_int_equal(wd_options_bytes((wd_job)job), bytes[job]);
@@ -79,6 +78,7 @@ static void foreign_structs_are_refused(void **state)
     const wd_convert_options convert = {0};
     const wd_bench_options bench = {0};
     const wd_report_options report = {0};
+    const wd_tell_options tell = {0};
     int exit_code;
     static const char says[] = "bytes, found 0: start from wd_";
     wd_test_refused(wd_train(NULL, &train, &err), &err, WD_INVALID_ARGUMENT, says);
@@ -90,6 +90,7 @@ static void foreign_structs_are_refused(void **state)
     wd_test_refused(wd_inspect(&text, &inspect, &err), &err, WD_INVALID_ARGUMENT, says);
     wd_test_refused(wd_eval(&text, &eval, &err), &err, WD_INVALID_ARGUMENT, says);
     wd_test_refused(wd_convert(&convert, &err), &err, WD_INVALID_ARGUMENT, says);
+    wd_test_refused(wd_tell(&tell, &err), &err, WD_INVALID_ARGUMENT, says);
     wd_test_refused(wd_report(&report, &err), &err, WD_INVALID_ARGUMENT, says);
     wd_test_refused(wd_bench(&bench, &err), &err, WD_INVALID_ARGUMENT, says);
     assert_null(text);

@@ -84,6 +84,16 @@ wd_status wd_cli_report(int argc, char **argv, wd_err *err)
     return status;
 }
 
+wd_status wd_cli_tell(int argc, char **argv, wd_err *err)
+{
+    wd_tell_options options;
+    wd_cli_input input;
+    wd_status status = wd_cli_open(&input, WD_JOB_TELL, &options, argc, argv, err);
+    if (status == WD_OK && !input.done) status = wd_tell(&options, err);
+    wd_cli_close(&input);
+    return status;
+}
+
 wd_status wd_cli_inspect(int argc, char **argv, wd_err *err)
 {
     wd_inspect_options options;

@@ -1,5 +1,5 @@
 /* Folder api/jobs. The public functions: train, sample, eval, convert, inspect, report,
- * forward, bench.
+ * tell, forward, bench.
  *
  * Most jobs have a file of their name. This file has the short ones, inspect and bench, and the
  * functions that belong to no job. */

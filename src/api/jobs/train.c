@@ -41,6 +41,7 @@
 #include "core/shell.h"
 #include "core/stop.h"
 #include "job/launch/rank_peers.h"
+#include "train/output/request.h"
 
 /* ---- the plan ---- */
 
@@ -185,6 +186,19 @@ static void follow(void *context, bool wrote)
 {
     output_files *files = context;
     wd__train_report_follow(&files->report, files->setup, wrote);
+}
+
+/* Takes what `wandistiller tell` has left in the output folder, also after it was moved. */
+static unsigned take_requests(void *context)
+{
+    const output_files *files = context;
+    const wd_output *output = &files->setup->output;
+    const unsigned found = output->locked ? wd_request_take(output->folder) : 0;
+    if (found)
+        wd_log(WD_LOG_INFO, "`wandistiller tell` asks for:%s%s%s",
+               found & WD_REQUEST_SAMPLE ? " sample" : "", found & WD_REQUEST_SAVE ? " save" : "",
+               found & WD_REQUEST_STOP ? " stop" : "");
+    return found;
 }
 
 /* ---- what ranks have sent one another ---- */
@@ -401,6 +415,7 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     if (s->comm->rank == 0) WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));
     s->trainer.ready_output = ready_output;
     s->trainer.follow = follow;
+    s->trainer.requests = take_requests;
     s->trainer.output_context = &files;
     files = (output_files){.setup = s, .plan = &p->memory, .where = &p->where};
     if (s->comm->rank == 0) wd__train_report_open(&files.report, s);

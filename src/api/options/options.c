@@ -37,6 +37,8 @@ static wd_option_table table_of(wd_job job)
         return wd__table_convert();
     case WD_JOB_REPORT:
         return wd__table_report();
+    case WD_JOB_TELL:
+        return wd__table_tell();
     case WD_JOB_FORWARD:
         return wd__table_forward();
     case WD_JOB_BENCH:

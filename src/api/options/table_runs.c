@@ -1,4 +1,4 @@
-/* The options of the commands about runs: `report`. */
+/* The options of the commands about runs: `report` and `tell`. */
 #include <stddef.h>
 
 #include "api/options/tables.h"
@@ -18,6 +18,26 @@ static const wd_option report_table[] = {
      .help = "The page, one HTML file that needs no network; a page that is there is replaced; "
              "default: report.html in the folder of the only run"},
 };
+
+#undef OPTIONS
+#define OPTIONS wd_tell_options
+
+static const wd_option tell_table[] = {
+    {WD_TEXT_LINE(run, "", "RUN"),
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_POSITIONAL | WD_OPTION_FILE,
+     .help = "Output folder of a run that is under way"},
+    {WD_CHOICE_LINE(request, "", "sample", "save", "stop"),
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_POSITIONAL,
+     .help = "sample: draw a sheet of samples after the next step; save: write a checkpoint after "
+             "it; stop: end as Ctrl-C ends the run, with a checkpoint. Never changes the student "
+             "of that many steps"},
+};
+
+wd_option_table wd__table_tell(void)
+{
+    return (wd_option_table){tell_table, sizeof tell_table / sizeof *tell_table,
+                             sizeof(wd_tell_options), offsetof(wd_tell_options, bytes)};
+}
 
 wd_option_table wd__table_report(void)
 {

@@ -21,6 +21,7 @@ wd_option_table wd__table_eval(void);
 wd_option_table wd__table_inspect(void);
 wd_option_table wd__table_convert(void);
 wd_option_table wd__table_report(void);
+wd_option_table wd__table_tell(void);
 wd_option_table wd__table_forward(void);
 wd_option_table wd__table_bench(void);
 wd_option_table wd__table_common(void);

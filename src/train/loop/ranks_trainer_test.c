@@ -7,6 +7,7 @@
 #include "tiny_teacher.h"
 #include "train/loop/trainer.h"
 #include "train/output/checkpoint.h"
+#include "train/output/request.h"
 
 enum { STEPS = 5, STOPPED = 3 };
 
@@ -234,6 +235,50 @@ static void checkpoints_by_time_change_nothing(void **state)
     assert_same_run("by-steps", "by-time");
 }
 
+/* ---- requests, which only the rank that writes hears ---- */
+
+static int requests_asked; /* how often it has asked */
+static unsigned requested; /* what it is told when it asks for the second time, after one step */
+
+static unsigned hear(void *context)
+{
+    (void)context;
+    return ++requests_asked == 2 ? requested : 0;
+}
+
+static void all_ranks_obey_a_request(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX];
+    wd_trainer_options o = trainer_options();
+    o.stepper.deterministic_reduce = true;
+    o.keep_checkpoints = STEPS;
+    run_whole("unasked", &o);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        char name[32];
+        o.requests = hear;
+        o.resume = NULL;
+        requests_asked = 0;
+        requested = WD_REQUEST_SAMPLE | WD_REQUEST_SAVE;
+        snprintf(name, sizeof name, "asked-%d", ranks);
+        assert_int_equal(run_into(name, &o, ranks, false, CPU, -1).steps, STEPS);
+        assert_true(wd_path_exists(path_of(path, name, "/checkpoints/step-00000002")));
+        assert_false(wd_path_exists(path_of(path, name, "/checkpoints/step-00000003")));
+        assert_true(wd_path_exists(path_of(path, name, "/samples/step-00000002.png")));
+        assert_false(wd_path_exists(path_of(path, name, "/samples/step-00000003.png")));
+        assert_same_run("unasked", name);
+        requests_asked = 0;
+        requested = WD_REQUEST_STOP;
+        snprintf(name, sizeof name, "ended-%d", ranks);
+        const wd_trainer_result r = run_into(name, &o, ranks, false, CPU, -1);
+        assert_true(r.interrupted && r.steps == 1);
+        o.requests = NULL;
+        o.resume = path_of(path, name, "/checkpoints/step-00000001");
+        assert_int_equal(run_into(name, &o, ranks, false, CPU, -1).steps, STEPS);
+        assert_same_run("unasked", name);
+    }
+}
+
 /* ---- how often a checkpoint is written ---- */
 
 static int checkpoints_written;    /* one rank writes, one run at a time */
@@ -439,6 +484,7 @@ int main(void)
         cmocka_unit_test(another_number_of_ranks_goes_on),
         cmocka_unit_test(samples_do_not_keep_a_run_from_ending),
         cmocka_unit_test(checkpoints_by_time_change_nothing),
+        cmocka_unit_test(all_ranks_obey_a_request),
         cmocka_unit_test(every_checkpoint_is_written_once),
         cmocka_unit_test(ranks_go_on_without_a_checkpoint),
         cmocka_unit_test(a_rank_that_stops_early_stops_all),

@@ -88,16 +88,27 @@ static wd_status open_votes(wd_trainer *t, wd_err *err)
     return wd_alloc((void **)&t->votes, ranks, sizeof *t->votes, "ranks", err);
 }
 
+/* What signals and `wandistiller tell` say to this rank. */
+static bool is_asked_to_stop(wd_trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    if (o->requests && wd__trainer_writes(t)) t->heard |= o->requests(o->output_context);
+    return t->left_off || t->heard & WD_REQUEST_STOP || (o->stop && o->stop(o->stop_context));
+}
+
 void wd__trainer_agree(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     wd_comm *comm = o->stepper.comm;
+    const bool stop = is_asked_to_stop(t);
     t->votes[comm ? comm->rank : 0] =
-        (wd_step_vote){.elapsed_s = wd__trainer_elapsed_s(t),
-                       .stop = t->left_off || (o->stop && o->stop(o->stop_context))};
+        (wd_step_vote){.elapsed_s = wd__trainer_elapsed_s(t), .stop = stop, .requests = t->heard};
     if (comm) wd_comm_allgather_small(comm, t->votes, sizeof *t->votes);
+    t->heard &= WD_REQUEST_STOP; /* for good; the others are said once */
+    t->requests |= (unsigned)t->votes[0].requests;
     t->elapsed_s = t->votes[0].elapsed_s;
-    t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;
+    t->save = (o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s) ||
+              t->requests & WD_REQUEST_SAVE;
     t->stop = false;
     for (int r = 0; r < wd_stepper_ranks(&o->stepper); r++) t->stop |= t->votes[r].stop != 0;
 }
@@ -243,9 +254,8 @@ void wd__trainer_watch_other(const wd_trainer *t)
 bool wd__trainer_gives_up(void *context, bool together)
 {
     wd_trainer *t = context;
-    const wd_trainer_options *o = t->options;
     wd__trainer_watch_other(t);
-    if (!together) return o->stop && o->stop(o->stop_context);
+    if (!together) return is_asked_to_stop(t);
     wd__trainer_agree(t);
     return t->stop;
 }
@@ -324,6 +334,28 @@ static wd_status draw_sheet_or_warn(wd_trainer *t, wd_err *err)
     return status;
 }
 
+/* A checkpoint and a sheet after a step, as far as they are due. Where `tell` has asked for one, it
+ * has it now, unless the run is over: then its end has both. */
+static wd_status write_what_is_due(wd_trainer *t, wd_err *err)
+{
+    const wd_trainer_options *o = t->options;
+    const bool is_last = o->steps && t->step >= o->steps; /* which finish() saves */
+    const bool saves = !is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed);
+    const bool is_told = t->requests & WD_REQUEST_SAMPLE;
+    const bool draws =
+        t->samples && (is_due(t->step, o->sample_interval) || is_told) && !is_over(t);
+    t->requests = 0;
+    if (is_told && !t->samples && wd__trainer_writes(t))
+        wd_log(WD_LOG_WARNING, "this run draws no sheets of samples: its memory is planned without "
+                               "them; --save_samples true draws them");
+    if (t->validation && is_due(t->step, o->validation_interval))
+        WD_TRY(write_in_place(t, wd__trainer_validate, err));
+    if (saves) WD_TRY(write_in_place(t, write_checkpoint, err));
+    if (draws) WD_TRY(draw_sheet_or_warn(t, err));
+    if (o->follow && wd__trainer_writes(t)) o->follow(o->output_context, saves || draws);
+    return WD_OK;
+}
+
 static wd_status run_step(wd_trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
@@ -339,15 +371,7 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     if (!t->metrics) WD_TRY(ready_output(t, err));
     WD_TRY(wd__trainer_take_results(t, 1, err));
     wd__trainer_watch_other(t);
-    const bool is_last = o->steps && t->step >= o->steps; /* which finish() saves */
-    if (t->validation && is_due(t->step, o->validation_interval))
-        WD_TRY(write_in_place(t, wd__trainer_validate, err));
-    const bool saves = !is_last && (is_due(t->step, o->checkpoint_interval) || t->save || t->owed);
-    const bool draws = t->samples && is_due(t->step, o->sample_interval) && !is_over(t);
-    if (saves) WD_TRY(write_in_place(t, write_checkpoint, err));
-    if (draws) WD_TRY(draw_sheet_or_warn(t, err));
-    if (o->follow && wd__trainer_writes(t)) o->follow(o->output_context, saves || draws);
-    return WD_OK;
+    return write_what_is_due(t, err);
 }
 
 /* Whether the checkpoint of the last step is there: this run has written it, or a run that had

@@ -20,7 +20,10 @@ typedef struct wd_trainer_options {
     /* Called by the rank that writes, after each step; `wrote`: a checkpoint or a sheet was written
      * after it. NULL: nobody is. */
     void (*follow)(void *context, bool wrote);
-    void *output_context; /* of both */
+    /* Asked once per step, of the rank that writes: what was requested of the run since
+     * (wd_request, or-ed). All ranks obey. NULL: nothing is. */
+    unsigned (*requests)(void *context);
+    void *output_context; /* of all three */
     int64_t steps;        /* 0: until the time is over */
     double seconds_max;   /* of training, earlier parts of a resumed run included; 0: none */
     int64_t stop_at_step; /* ends there as if interrupted; 0: no */

@@ -8,6 +8,7 @@
 #include "train/loop/stepper.h"
 #include "train/loop/trainer.h"
 #include "train/loop/validation.h"
+#include "train/output/request.h"
 
 enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */
 
@@ -15,6 +16,7 @@ enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */
 typedef struct wd_step_vote {
     double elapsed_s;
     int64_t stop;
+    int64_t requests;    /* of rank 0: what it has heard (wd_request) */
     int64_t lacks_space; /* of rank 0, after a checkpoint: there was no space for it */
 } wd_step_vote;
 
@@ -39,6 +41,8 @@ typedef struct wd_trainer {
     int64_t first_verified_step; /* checkpoints of this step and later are known to be whole */
     int64_t proven_step; /* of the newest checkpoint that a finite loss followed; -1: of none */
     bool save;           /* the time for one has come, as all ranks have agreed */
+    unsigned heard;      /* requests (wd_request) that this rank has taken, and not told yet */
+    unsigned requests;   /* what the next step is followed by, as all ranks have agreed */
     bool owed;           /* one was due, and the last step was dropped */
     bool left_off;       /* a stop was requested before the student had its first weights */
     bool ends;           /* the last files of the run are being written */

@@ -17,6 +17,7 @@
 #include "train/output/checkpoint_list.h"
 #include "train/output/earlier.h"
 #include "train/output/export.h"
+#include "train/output/request.h"
 
 /* ---- which folders may be one ---- */
 
@@ -143,6 +144,7 @@ static wd_status take_lock(wd_output *o, int create, wd_err *err)
     o->locked = true;
     o->lock = lock;
     o->folder = folder;
+    wd_request_forget(folder); /* of a run that was killed */
     return WD_OK;
 }
 
@@ -160,6 +162,7 @@ bool wd_output_is_running(const char *folder)
 static void release(wd_output *o)
 {
     if (!o->locked) return;
+    wd_request_forget(o->folder);
     close(o->lock);
     close(o->folder);
     o->locked = false;
