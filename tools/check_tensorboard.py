@@ -5,7 +5,8 @@
     python3 tools/check_tensorboard.py FOLDER_OF_A_RUN
 
 Reads the folder with TensorBoard's EventAccumulator and compares every scalar of every step with
-metrics.jsonl. Of a run that was resumed both must show each step once."""
+metrics.jsonl, and the sheets of samples that it keeps with their files. Of a run that was resumed
+both must show each step once."""
 import json
 import os
 import struct
@@ -40,6 +41,12 @@ def main(folder):
             compared += 1
     if not compared:
         sys.exit(f"{folder} has no steps")
+    for tag in board.Tags()["images"]:
+        for picture in board.Images(tag):
+            name = os.path.join(folder, "samples", f"step-{picture.step:08d}.png")
+            with open(name, "rb") as file:
+                if file.read() != picture.encoded_image_string:
+                    sys.exit(f"{tag} of step {picture.step} is not {name}")
     print(f"{compared} values are the same in TensorBoard and metrics.jsonl")
 
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/text.h"
 #include "io/file/record_file.h"
@@ -20,6 +21,7 @@ enum { CHUNK_BYTES = 32 << 10, LINE_BYTES = 8 << 10 }; /* a line is shorter than
 struct wd_metrics {
     wd_record_file rows;
     wd_tensorboard *board;
+    bool left_out; /* a sheet that is too large for it */
 };
 
 /* The step of a line that wd__metrics_write wrote, or -1: every line begins with it. */
@@ -171,4 +173,15 @@ wd_status wd__metrics_write_validation(wd_metrics *metrics, const wd_validation_
     n = wd_append_text(line, LINE_BYTES, n, "}\n");
     WD_TRY(wd_record_file_write(&metrics->rows, line, n, err));
     return write_scalars(metrics, result, err);
+}
+
+wd_status wd__metrics_sheet(wd_metrics *metrics, const char *path, int64_t step, wd_err *err)
+{
+    bool left_out;
+    WD_TRY(wd__tensorboard_picture(&left_out, metrics->board, "samples/sheet", path, step, err));
+    if (left_out && !metrics->left_out)
+        wd_log(WD_LOG_INFO, "%s: too large for TensorBoard's event file, which lacks this sheet",
+               path);
+    metrics->left_out |= left_out;
+    return WD_OK;
 }

@@ -38,4 +38,8 @@ wd_status wd__metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_e
 wd_status wd__metrics_write_validation(wd_metrics *metrics, const wd_validation_result *result,
                                        wd_err *err);
 
+/* A sheet of samples, which is the PNG file `path`, as a picture of the event file:
+ * samples/sheet. Says once in the log if pictures are too large for it. */
+wd_status wd__metrics_sheet(wd_metrics *metrics, const char *path, int64_t step, wd_err *err);
+
 #endif

@@ -21,13 +21,14 @@
 struct wd_samples {
     wd_samples_options options;
     wd_stepper *stepper;
-    int64_t state;         /* elements of one picture's latents */
-    int64_t picture_bytes; /* of one RGB picture */
-    float *noise;          /* [count, state] host */
-    uint8_t *teacher;      /* [count, H, W, 3], NULL until drawn */
-    wd_samples_work work;  /* of the last sheet */
-    bool given_up;         /* the sheet that was begun */
-    bool warned;           /* that a sheet could not be written */
+    int64_t state;           /* elements of one picture's latents */
+    int64_t picture_bytes;   /* of one RGB picture */
+    float *noise;            /* [count, state] host */
+    uint8_t *teacher;        /* [count, H, W, 3], NULL until drawn */
+    wd_samples_work work;    /* of the last sheet */
+    bool given_up;           /* the sheet that was begun */
+    char sheet[WD_PATH_MAX]; /* the file of the last one; "": it was not written */
+    bool warned;             /* that a sheet could not be written */
 };
 
 wd_status wd__samples_open(wd_samples **out, const wd_samples_options *options, wd_stepper *stepper,
@@ -269,7 +270,7 @@ out:
     return status;
 }
 
-static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_t step, wd_err *err)
+static wd_status write_sheet(wd_samples *s, const uint8_t *student, int64_t step, wd_err *err)
 {
     wd_status status;
     const wd_stepper_options *m = wd__stepper_options_of(s->stepper);
@@ -300,6 +301,7 @@ static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_
     WD_TRY_OUT(wd_folder_make(s->options.folder, err));
     WD_TRY_OUT(wd_path_join(path, s->options.folder, name, err));
     WD_TRY_OUT(wd_png_write(path, sheet.rgb, sheet.height, sheet.width, err));
+    memcpy(s->sheet, path, sizeof path);
 out:
     wd_free(pictures);
     wd_free(labels);
@@ -329,6 +331,7 @@ wd_status wd__samples_write(wd_samples *s, int64_t step, wd_err *err)
     size_t bytes = (size_t)(s->options.count * s->picture_bytes);
     uint8_t *student = NULL, *teacher = NULL;
     s->given_up = false;
+    s->sheet[0] = 0;
     wd_params_show(params, params->buffer[WD_PARAMS_EMA] ? WD_PARAMS_EMA : WD_PARAMS_P,
                    wd__stepper_queue(s->stepper));
     if (!s->teacher && has_teacher(s)) {
@@ -346,4 +349,10 @@ out:
     wd_free(student);
     wd_free(teacher);
     return s->given_up ? WD_OK : status;
+}
+
+bool wd__samples_last_sheet(char out[WD_PATH_MAX], const wd_samples *samples)
+{
+    memcpy(out, samples->sheet, sizeof samples->sheet);
+    return *out != 0;
 }

@@ -41,4 +41,8 @@ wd_samples_work wd__samples_last_work(const wd_samples *samples);
  * once. With a stepper on a dry device nothing is written. All ranks; rank 0 writes. */
 wd_status wd__samples_write(wd_samples *samples, int64_t step, wd_err *err);
 
+/* Writes the path of the sheet that was written last into `out`; false: the last one was given up,
+ * or could not be written. Rank 0. */
+bool wd__samples_last_sheet(char out[WD_PATH_MAX], const wd_samples *samples);
+
 #endif

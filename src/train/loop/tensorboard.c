@@ -4,7 +4,9 @@
  * The messages (tensorflow/core/util/event.proto, framework/summary.proto):
  *   Event   { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
  *             SessionLog session_log = 7; }
- *   Summary { repeated Value value = 1; }   Value { string tag = 1; float simple_value = 2; }
+ *   Summary { repeated Value value = 1; }
+ *   Value   { string tag = 1; float simple_value = 2; Image image = 4; }
+ *   Image   { int32 height = 1; int32 width = 2; int32 colorspace = 3; bytes encoded = 4; }
  *   SessionLog { SessionStatus status = 1; }   START = 1: discards what other files say from this
  *                                              event's step on. */
 #include "train/loop/tensorboard.h"
@@ -19,8 +21,11 @@
 
 enum { MESSAGE_MAX = 512, TAG_MAX = 255 }; /* a framed message, too, has room */
 
+enum { PICTURE_MAX = 16 << 20, PICTURES_MAX = 256 << 20, RGB = 3 };
+
 struct wd_tensorboard {
     wd_record_file records;
+    size_t picture_bytes; /* of all pictures so far */
 };
 
 uint32_t wd__crc32c(const void *data, size_t bytes)
@@ -180,4 +185,89 @@ wd_status wd__tensorboard_scalar(wd_tensorboard *board, const char *tag, double 
     put_int(&event, 2, step);
     put_bytes(&event, 5, summary.bytes, summary.count);
     return write_record(board, &event, err);
+}
+
+/* ---- pictures ---- */
+
+/* What comes before the bytes of a picture: four messages, each of which ends with them. */
+static message picture_head(const char *tag, int64_t step, uint64_t width, uint64_t height,
+                            size_t bytes)
+{
+    message event = {0}, summary = {0}, value = {0}, image = {0};
+    put_key(&image, 1, WIRE_VARINT);
+    put_varint(&image, height);
+    put_key(&image, 2, WIRE_VARINT);
+    put_varint(&image, width);
+    put_int(&image, 3, RGB);
+    put_key(&image, 4, WIRE_BYTES);
+    put_varint(&image, bytes);
+    put_bytes(&value, 1, tag, strlen(tag));
+    put_key(&value, 4, WIRE_BYTES);
+    put_varint(&value, image.count + bytes);
+    put_key(&summary, 1, WIRE_BYTES);
+    put_varint(&summary, value.count + image.count + bytes);
+    put_double(&event, 1, wall_time());
+    put_int(&event, 2, step);
+    put_key(&event, 5, WIRE_BYTES);
+    put_varint(&event, summary.count + value.count + image.count + bytes);
+    const message *const parts[] = {&summary, &value, &image};
+    for (int i = 0; i < 3; i++) {
+        memcpy(event.bytes + event.count, parts[i]->bytes, parts[i]->count);
+        event.count += parts[i]->count;
+    }
+    return event;
+}
+
+static uint32_t big_endian(const unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static wd_status write_picture(wd_tensorboard *board, const char *tag, const unsigned char *png,
+                               size_t bytes, int64_t step, wd_err *err)
+{
+    enum { WIDTH_AT = 16, HEIGHT_AT = 20 };
+    const message head =
+        picture_head(tag, step, big_endian(png + WIDTH_AT), big_endian(png + HEIGHT_AT), bytes);
+    const size_t data = head.count + bytes;
+    message begin = {0}, end = {0};
+    unsigned char *record;
+    WD_TRY(wd_alloc((void **)&record, 12 + data + 4, 1, "a picture for TensorBoard", err));
+    put_fixed(&begin, data, 8);
+    put_fixed(&begin, wd__crc32c_masked(begin.bytes, 8), 4);
+    memcpy(record, begin.bytes, 12);
+    memcpy(record + 12, head.bytes, head.count);
+    memcpy(record + 12 + head.count, png, bytes);
+    put_fixed(&end, wd__crc32c_masked(record + 12, data), 4);
+    memcpy(record + 12 + data, end.bytes, 4);
+    const wd_status status = wd_record_file_write(&board->records, record, 12 + data + 4, err);
+    wd_free(record);
+    return status;
+}
+
+wd_status wd__tensorboard_picture(bool *left_out, wd_tensorboard *board, const char *tag,
+                                  const char *path, int64_t step, wd_err *err)
+{
+    static const char signature[] = "\x89PNG\r\n\x1a\n";
+    enum { HEAD = 24 };
+    char *png;
+    size_t bytes;
+    wd_err why;
+    *left_out = false;
+    if (strlen(tag) > TAG_MAX)
+        return wd_fail(err, WD_INVALID_ARGUMENT, "TensorBoard tag of %zu bytes, at most %d",
+                       strlen(tag), TAG_MAX);
+    const size_t left = PICTURES_MAX - board->picture_bytes;
+    const size_t most = left < PICTURE_MAX ? left : PICTURE_MAX;
+    wd_status status = wd_file_read(&png, &bytes, path, most, &why);
+    *left_out = status == WD_BAD_FORMAT; /* it is larger */
+    if (*left_out) return WD_OK;
+    if (status != WD_OK) return wd_fail(err, status, "%s", why.message);
+    if (bytes < HEAD || memcmp(png, signature, sizeof signature - 1))
+        status = wd_fail(err, WD_BAD_FORMAT, "%s: expected a PNG file", path);
+    else
+        status = write_picture(board, tag, (const unsigned char *)png, bytes, step, err);
+    if (status == WD_OK) board->picture_bytes += bytes;
+    wd_free(png);
+    return status;
 }

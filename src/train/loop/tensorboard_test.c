@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 
+#include "io/picture/png.h"
 #include "train/loop/tensorboard.h"
 
 static void test_crc(void **state)
@@ -189,11 +190,92 @@ static void test_events(void **state)
     wd_free(file);
 }
 
+/* ---- pictures ---- */
+
+/* The field with the number `wanted` of the message; the fields before it are skipped. */
+static cursor find_field(cursor c, unsigned wanted)
+{
+    uint64_t v;
+    cursor bytes = {0};
+    while (c.at < c.end)
+        if (take_field(&c, &v, &bytes) == wanted) return bytes;
+    fail_msg("no field %u", wanted);
+    return c;
+}
+
+static void put_noise(const char *path, int64_t side)
+{
+    wd_err err;
+    uint8_t *rgb;
+    uint32_t noise = 1;
+    wd_test_ok(wd_alloc((void **)&rgb, (size_t)(side * side), 3, "noise", &err), &err);
+    for (int64_t i = 0; i < 3 * side * side; i++)
+        rgb[i] = (uint8_t)((noise = noise * 1664525u + 1013904223u) >> 24);
+    wd_test_ok(wd_png_write(path, rgb, side, side, &err), &err);
+    wd_free(rgb);
+}
+
+static void test_pictures(void **state)
+{
+    (void)state;
+    char folder[128], path[160], large[160], events[WD_PATH_MAX] = "", *file, *png;
+    wd_err err;
+    wd_tensorboard *board;
+    size_t bytes, png_bytes;
+    bool left_out;
+    uint64_t v;
+    snprintf(folder, sizeof folder, "%s/pictures", wd_test_folder());
+    snprintf(path, sizeof path, "%s/sheet.png", folder);
+    snprintf(large, sizeof large, "%s/large.png", folder);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    put_noise(path, 40);
+    put_noise(large, 2500); /* 18 MiB */
+    wd_test_ok(wd__tensorboard_open(&board, folder, 0, &err), &err);
+    wd_test_ok(wd__tensorboard_picture(&left_out, board, "samples/sheet", path, 7, &err), &err);
+    assert_false(left_out);
+    wd_test_ok(wd__tensorboard_picture(&left_out, board, "samples/sheet", large, 8, &err), &err);
+    assert_true(left_out);
+    wd_test_refused(wd__tensorboard_picture(&left_out, board, "x", folder, 8, &err), &err, WD_IO,
+                    "pictures");
+    wd__tensorboard_close(board);
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (!strncmp(entry->d_name, "events.", 7))
+            snprintf(events, sizeof events, "%s/%s", folder, entry->d_name);
+    closedir(dir);
+    wd_test_ok(wd_file_read(&file, &bytes, events, 1 << 20, &err), &err);
+    wd_test_ok(wd_file_read(&png, &png_bytes, path, 1 << 20, &err), &err);
+    cursor c = {(unsigned char *)file, (unsigned char *)file + bytes};
+    take_record(&c);
+    const unsigned char *begin = c.at;
+    const uint64_t count = take_fixed(&c, 8);
+    assert_int_equal(take_fixed(&c, 4), wd__crc32c_masked(begin, 8));
+    cursor data = {c.at, c.at + count};
+    c.at += count;
+    assert_int_equal(take_fixed(&c, 4), wd__crc32c_masked(data.at, count));
+    assert_ptr_equal(c.at, c.end); /* the others are not in it */
+    cursor value = find_field(find_field(data, 5), 1);
+    cursor tag = find_field(value, 1), image = find_field(value, 4);
+    assert_int_equal(tag.end - tag.at, 13);
+    assert_memory_equal(tag.at, "samples/sheet", 13);
+    cursor side = image, ignored;
+    assert_int_equal(take_field(&side, &v, &ignored), 1);
+    assert_int_equal(v, 40);
+    assert_int_equal(take_field(&side, &v, &ignored), 2);
+    assert_int_equal(v, 40);
+    cursor found = find_field(image, 4);
+    assert_int_equal((size_t)(found.end - found.at), png_bytes);
+    assert_memory_equal(found.at, png, png_bytes);
+    wd_free(file);
+    wd_free(png);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc),
         cmocka_unit_test(test_events),
+        cmocka_unit_test(test_pictures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -316,8 +316,14 @@ static bool next_is_saved(const wd_trainer *t)
 
 static wd_status draw_sheet(wd_trainer *t, wd_err *err)
 {
+    char sheet[WD_PATH_MAX];
+    wd_err why;
     WD_TRY(ready_output(t, err));
-    return wd__samples_write(t->samples, t->step, err);
+    WD_TRY(wd__samples_write(t->samples, t->step, err));
+    if (!t->metrics || !wd__samples_last_sheet(sheet, t->samples)) return WD_OK;
+    if (wd__metrics_sheet(t->metrics, sheet, t->step, &why) != WD_OK)
+        wd__trainer_warn_of_metrics(t, &why);
+    return WD_OK;
 }
 
 /* A sheet on the way. One whose pictures are not finite is missing, since the student may be well;

@@ -97,6 +97,9 @@ static inline bool wd__trainer_writes(const wd_trainer *t)
  * training has diverged. */
 wd_status wd__trainer_take_results(wd_trainer *t, int leave, wd_err *err);
 
+/* Warns, once, that the disk does not take the metrics. */
+void wd__trainer_warn_of_metrics(wd_trainer *t, const wd_err *why);
+
 /* The end of a run whose last steps were dropped. */
 wd_status wd__trainer_diverged(const wd_trainer *t, wd_err *err);
 

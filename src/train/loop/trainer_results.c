@@ -31,6 +31,14 @@ static double measure_rate(wd_trainer *t)
     return t->steps_per_s = rate;
 }
 
+void wd__trainer_warn_of_metrics(wd_trainer *t, const wd_err *why)
+{
+    if (!t->metrics_warned)
+        wd_log(WD_LOG_WARNING, "%s; training goes on, and its metrics lack what is not written",
+               why->message);
+    t->metrics_warned = true;
+}
+
 /* Writes a step's row of the metrics, and shows progress. If the disk does not take the row this
  * warns, once, and training goes on. */
 static void write_row(wd_trainer *t, const wd_step_result *result)
@@ -55,10 +63,7 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
             .memory_bytes = t->memory_bytes,
         },
         &why);
-    if (status != WD_OK && !t->metrics_warned)
-        wd_log(WD_LOG_WARNING, "%s; training goes on, and its metrics lack what is not written",
-               why.message);
-    t->metrics_warned |= status != WD_OK;
+    if (status != WD_OK) wd__trainer_warn_of_metrics(t, &why);
     t->written_step = result->step + 1;
     t->progress.now.loss = result->loss;
     wd_progress_at(&t->progress, result->step + 1);
