@@ -251,6 +251,7 @@ static const struct {
     {"docs/glossary.md", 0, false},
     {"docs/gpu.md", 0, true},
     {"docs/models.md", 8, true},
+    {"docs/monitoring.md", 3, true},
     {"docs/options.md", 1, true},
     {"docs/ranks.md", 6, true},
     {"docs/recipe.md", 4, true},

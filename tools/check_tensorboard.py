@@ -33,7 +33,7 @@ def main(folder):
         if tag not in tags:
             sys.exit(f"TensorBoard finds no {tag}; there are {', '.join(tags) or 'none'}")
         found = {event.step: event.value for event in board.Scalars(tag)}
-        wanted = {row["step"]: as_float32(row[name]) for row in rows}
+        wanted = {row["step"]: as_float32(row[name]) for row in rows if name in row}
         for step in sorted(found.keys() | wanted.keys()):
             if found.get(step) != wanted.get(step):
                 sys.exit(f"{tag} of step {step}: TensorBoard reads {found.get(step)}, "

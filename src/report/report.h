@@ -9,7 +9,10 @@
 
 #include "core/error.h"
 
-enum { WD_REPORT_RUNS_MAX = 8 };
+enum {
+    WD_REPORT_RUNS_MAX = 8,
+    WD_PAGE_SHEET_BYTES = 12 << 20 /* of all sheets of a page at most, before base64 */
+};
 
 /* Every page begins with this text, so that a page may replace an earlier one, and nothing else. */
 #define WD_REPORT_BEGIN "<!doctype html><!-- a report of WanDistiller -->"

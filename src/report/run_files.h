@@ -7,11 +7,7 @@
 #include "io/file/file.h"
 #include "io/json/json.h"
 
-enum {
-    WD_SHEETS_SHOWN_MAX = 60,
-    WD_PAGE_SHEET_BYTES = 12 << 20, /* of all sheets of a page, before base64 */
-    WD_PLAN_PICTURE_BYTES = 1 << 20
-};
+enum { WD_SHEETS_SHOWN_MAX = 60, WD_PLAN_PICTURE_BYTES = 1 << 20 };
 
 /* A picture file that is open. */
 typedef struct wd_run_picture {

@@ -15,6 +15,8 @@
 #include "api/setup/memory_report.h"
 #include "core/log.h"
 #include "model/text_cache/text_cache.h"
+#include "report/report.h"
+#include "train/loop/tensorboard.h"
 #include "train/output/checkpoint_list.h"
 #include "train/output/export.h"
 
@@ -223,6 +225,17 @@ static wd_status add_targets(wd_disk_plan *p, const wd_train_plan *plan, const w
     return WD_OK;
 }
 
+/* The page about the run, and the one that takes its place: with as many sheets as it shows, in
+ * base64. `sheets`: bytes of all of them. */
+static uint64_t page_bytes(const wd_train_setup *s, double sheets)
+{
+    enum { REST_BYTES = 2 << 20, COPIES = 2 };
+    const double shown = fmin(sheets, WD_PAGE_SHEET_BYTES);
+    return strcmp(s->options.save_report, "true")
+               ? 0
+               : (uint64_t)(COPIES * (shown * 4 / 3 + REST_BYTES));
+}
+
 static wd_status add_records(wd_disk_plan *p, const wd_train_plan *plan, const wd_train_setup *s,
                              wd_err *err)
 {
@@ -231,12 +244,14 @@ static wd_status add_records(wd_disk_plan *p, const wd_train_plan *plan, const w
     wd_disk_item item = {.folder = WD_DISK_SHEETS, .is_bound = true};
     const int64_t interval = s->trainer.sample_interval;
     const double steps = fmin(SLOWER * steps_to_come(plan, s), STEPS_MAX);
-    const double sheets = 1 + (interval ? floor(steps / (double)interval) : 0);
+    const double count = 1 + (interval ? floor(steps / (double)interval) : 0);
+    const double sheets = s->trainer.samples.count ? count * sheet_bytes(s) : 0;
     WD_TRY(find_disk(&item, p, s->sample_dir, err));
-    if (s->trainer.samples.count)
-        add(p, item, (uint64_t)(sheets * sheet_bytes(s)), "sample sheets");
+    add(p, item, (uint64_t)sheets, "sample sheets");
     item.folder = WD_DISK_OUTPUT;
     WD_TRY(find_disk(&item, p, s->options.output_dir, err));
+    add(p, item, (uint64_t)fmin(sheets, WD_TENSORBOARD_PICTURES_MAX), "sheets for TensorBoard");
+    add(p, item, page_bytes(s, sheets), "report.html");
     if (steps < STEPS_MAX)
         add(p, item, (uint64_t)steps * ROW_BYTES + RUN_BYTES, "metrics, run.json");
     return WD_OK;

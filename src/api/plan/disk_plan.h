@@ -11,7 +11,7 @@
 #include "core/text.h"
 #include "io/file/disk.h"
 
-enum { WD_DISKS_MAX = 5, WD_DISK_ITEMS_MAX = 17 };
+enum { WD_DISKS_MAX = 5, WD_DISK_ITEMS_MAX = 19 };
 
 /* When an item is on the disk. A checkpoint that is being written and the student, which comes at
  * the end, are never there together. */

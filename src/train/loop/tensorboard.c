@@ -21,7 +21,7 @@
 
 enum { MESSAGE_MAX = 512, TAG_MAX = 255 }; /* a framed message, too, has room */
 
-enum { PICTURE_MAX = 16 << 20, PICTURES_MAX = 256 << 20, RGB = 3 };
+enum { RGB = 3 };
 
 struct wd_tensorboard {
     wd_record_file records;
@@ -257,8 +257,8 @@ wd_status wd__tensorboard_picture(bool *left_out, wd_tensorboard *board, const c
     if (strlen(tag) > TAG_MAX)
         return wd_fail(err, WD_INVALID_ARGUMENT, "TensorBoard tag of %zu bytes, at most %d",
                        strlen(tag), TAG_MAX);
-    const size_t left = PICTURES_MAX - board->picture_bytes;
-    const size_t most = left < PICTURE_MAX ? left : PICTURE_MAX;
+    const size_t left = WD_TENSORBOARD_PICTURES_MAX - board->picture_bytes;
+    const size_t most = left < WD_TENSORBOARD_PICTURE_MAX ? left : WD_TENSORBOARD_PICTURE_MAX;
     wd_status status = wd_file_read(&png, &bytes, path, most, &why);
     *left_out = status == WD_BAD_FORMAT; /* it is larger */
     if (*left_out) return WD_OK;

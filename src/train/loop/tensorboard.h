@@ -6,6 +6,9 @@
 
 #include "core/error.h"
 
+/* The bytes of one picture, and of all pictures in a file, at most. */
+enum { WD_TENSORBOARD_PICTURE_MAX = 16 << 20, WD_TENSORBOARD_PICTURES_MAX = 256 << 20 };
+
 typedef struct wd_tensorboard wd_tensorboard;
 
 /* Begins a new file events.out.tfevents.<time>.<host>.<pid> in `folder`. `purge_step` > 0: whatever
