@@ -112,12 +112,25 @@ void wd__html_text(wd_html *html, const char *text)
     if (is_cut) wd__html_put(html, "...");
 }
 
+void wd__html_path(wd_html *html, const char *path)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-~";
+    for (; *path; path++) {
+        const size_t n = strspn(path, plain);
+        put_bytes(html, path, n);
+        path += n;
+        if (!*path) return;
+        wd__html_say(html, "%%%02X", (unsigned)(unsigned char)*path);
+    }
+}
+
 /* ---- base64 ---- */
 
-static bool read_all(int fd, void *data, size_t bytes, size_t offset)
+static bool read_all(int fd, void *data, size_t bytes, int64_t offset)
 {
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n = pread(fd, (char *)data + done, bytes - done, (off_t)(offset + done));
+        const ssize_t n = pread(fd, (char *)data + done, bytes - done, (off_t)offset + (off_t)done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return false;
         done += (size_t)n;
@@ -136,13 +149,13 @@ static void put_group(wd_html *h, const unsigned char *data, size_t bytes)
     put_bytes(h, text, sizeof text);
 }
 
-void wd__html_base64(wd_html *html, int fd, size_t bytes)
+void wd__html_base64(wd_html *html, int fd, int64_t offset, size_t bytes)
 {
     enum { PART = 3 << 10 };
     unsigned char part[PART];
     for (size_t at = 0; at < bytes && html->status == WD_OK; at += PART) {
         const size_t n = bytes - at < PART ? bytes - at : PART;
-        if (!read_all(fd, part, n, at)) {
+        if (!read_all(fd, part, n, offset + (int64_t)at)) {
             fail(html, WD_IO, "a picture became shorter while it was read");
             return;
         }

@@ -33,8 +33,12 @@ void wd__html_say(wd_html *html, const char *format, ...) __attribute__((format(
  * cut and ends with "...". */
 void wd__html_text(wd_html *html, const char *text);
 
-/* Writes `bytes` bytes of an open file in base64, from its begin. A file that is shorter by now is
- * a failure of the page. */
-void wd__html_base64(wd_html *html, int fd, size_t bytes);
+/* Writes the path to a file as the value of an attribute: all that is not a letter, a digit or one
+ * of "/._-~" becomes %XX, so it is never an address with a scheme. */
+void wd__html_path(wd_html *html, const char *path);
+
+/* Writes `bytes` bytes of an open file in base64, from `offset` on. A file that is shorter by now
+ * is a failure of the page. */
+void wd__html_base64(wd_html *html, int fd, int64_t offset, size_t bytes);
 
 #endif

@@ -61,7 +61,7 @@ const char wd__page_style[] =
     "td{font-variant-numeric:tabular-nums}th code{white-space:nowrap}"
     "code,pre{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,'DejaVu Sans Mono',monospace}"
     "pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:12px 14px;"
-    "overflow-x:auto}summary{cursor:pointer;padding:6px 0;color:var(--c0)}"
+    "overflow-x:auto}a,summary{color:var(--c0)}summary{cursor:pointer;padding:6px 0}"
     "#tip{position:fixed;z-index:2;pointer-events:none;background:var(--ink);color:var(--bg);"
     "padding:6px 10px;border-radius:6px;font-size:12.5px;line-height:1.45;max-width:80vw;"
     "white-space:pre-wrap}"

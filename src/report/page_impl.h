@@ -13,12 +13,15 @@
 #include "report/metrics_file.h"
 #include "report/report.h"
 #include "report/run_files.h"
+#include "report/sheet_copies.h"
 
 typedef struct wd_page_run {
     wd_reported_run run;
     char name[256]; /* the last part of the folder's path; of two equal ones with a number */
     wd_metrics_file *metrics;
     wd_run_files files;
+    wd_sheet_copies copies;
+    char to_sheets[WD_PATH_MAX]; /* their folder, seen from the page's; "": not known */
 } wd_page_run;
 
 typedef struct wd_page {

@@ -178,7 +178,7 @@ static void put_picture(wd_html *h, const wd_page_run *r)
                     "what is in the memory of the host and of each device, and the course of a "
                     "sweep over the teacher. The table below has the same figures.\" "
                     "src=\"data:image/svg+xml;base64,");
-    wd__html_base64(h, picture.fd, picture.bytes);
+    wd__html_base64(h, picture.fd, 0, picture.bytes);
     wd__html_put(h, "\"></div>");
     close(picture.fd);
 }

@@ -1,6 +1,6 @@
-/* Sheets of samples: those of a step side by side for several runs, and a slider over the steps. */
+/* Sheets of samples, as small copies with links to their files: those of a step side by side for
+ * several runs, and a slider over the steps. */
 #include <inttypes.h>
-#include <unistd.h>
 
 #include "report/page_impl.h"
 
@@ -14,31 +14,56 @@ static void put_alt(wd_html *h, const wd_page_run *r, int64_t step)
                                 : ": the student&#39;s pictures");
 }
 
-static void put_sheet(wd_html *h, const wd_page_run *r, int64_t i)
+/* The sheet's file is a link, which leads nowhere where the page has been sent alone. */
+static void put_caption(wd_html *h, const wd_page_run *r, const wd_sheet_copy *copy)
 {
-    wd_run_picture picture;
-    const int64_t step = r->files.sheet[i].step;
-    if (!wd__run_sheet_open(&picture, &r->files, i)) return;
+    char name[64];
+    wd__run_sheet_name(name, copy->step);
+    wd__html_say(h, "<figcaption>Step %" PRId64 ", ", copy->step);
+    if (*r->to_sheets) {
+        wd__html_put(h, "<a href=\"");
+        wd__html_path(h, r->to_sheets);
+        wd__html_say(h, "%s\">%s</a>", name, name);
+    } else {
+        wd__html_put(h, name);
+    }
+    wd__html_say(h, ", %" PRId64 "x%" PRId64 "</figcaption>", copy->of.width, copy->of.height);
+}
+
+static void put_sheet(wd_html *h, const wd_page_run *r, int k)
+{
+    const wd_sheet_copy *copy = &r->copies.copy[k];
+    wd__html_say(h, "<figure data-step=\"%" PRId64 "\">", copy->step);
+    put_caption(h, r, copy);
     wd__html_say(h,
-                 "<figure data-step=\"%" PRId64 "\"><figcaption>Step %" PRId64 "</figcaption>"
                  "<div class=\"scroll\"><img width=\"%" PRId64 "\" height=\"%" PRId64
                  "\" loading=\"lazy\" alt=\"",
-                 step, step, picture.width, picture.height);
-    put_alt(h, r, step);
+                 copy->width, copy->height);
+    put_alt(h, r, copy->step);
     wd__html_put(h, "\" src=\"data:image/png;base64,");
-    wd__html_base64(h, picture.fd, picture.bytes);
+    wd__html_base64(h, r->copies.fd, wd__sheet_copy_offset(k), copy->bytes);
     wd__html_put(h, "\"></div></figure>\n");
-    close(picture.fd);
 }
 
 static void put_left_out(wd_html *h, const wd_page_run *r)
 {
-    const int64_t left = r->files.count - r->files.shown;
-    if (!left) return;
-    wd__html_say(h,
-                 "<p class=\"note\">%" PRId64 " of %" PRId64 " sheets are left out, so that the "
-                 "page stays small: they are in ",
-                 left, r->files.count);
+    int64_t left = 0, bad = 0;
+    for (int64_t i = 0; i < r->files.count; i++) {
+        bad += r->files.sheet[i].is_bad;
+        left += !r->files.sheet[i].is_bad && r->files.sheet[i].copy < 0;
+    }
+    if (left)
+        wd__html_say(h,
+                     "<p class=\"note\">%" PRId64 " of %" PRId64 " sheets are left out, so that "
+                     "the page stays small.</p>",
+                     left, r->files.count);
+    if (bad)
+        wd__html_say(h,
+                     "<p class=\"bad\">%" PRId64 " of %" PRId64 " sheets cannot be read as a "
+                     "picture.</p>",
+                     bad, r->files.count);
+    if (!left && !bad) return;
+    wd__html_put(h, "<p class=\"note\">The sheets are in ");
     wd__html_text(h, r->files.sheets);
     wd__html_put(h, ".</p>");
 }
@@ -73,7 +98,7 @@ static void put_run(wd_page *page, int k)
         wd__html_put(h, "</h3>");
     }
     for (int64_t i = 0; i < r->files.count; i++)
-        if (r->files.sheet[i].shown) put_sheet(h, r, i);
+        if (r->files.sheet[i].copy >= 0) put_sheet(h, r, r->files.sheet[i].copy);
     put_left_out(h, r);
     put_prompts(h, r);
     wd__html_put(h, "</div>");
@@ -88,7 +113,7 @@ void wd__page_sheets(wd_page *page)
     wd__html_put(h, "<section id=\"sheets\"><h2>Samples</h2><div class=\"slider\" hidden>"
                     "<label for=\"step\">Step <output id=\"at\" for=\"step\"></output></label>"
                     "<input id=\"step\" type=\"range\" min=\"0\" step=\"1\">"
-                    "<label><input id=\"full\" type=\"checkbox\"> full size</label></div>"
+                    "<label><input id=\"full\" type=\"checkbox\"> natural size</label></div>"
                     "<div class=\"runs\">");
     for (int k = 0; k < page->count; k++) put_run(page, k);
     wd__html_put(h, "</div></section>\n");

@@ -2,9 +2,11 @@
 #include "report/report.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/text.h"
 #include "report/page_impl.h"
 
 struct wd_run_page {
@@ -29,8 +31,10 @@ wd_status wd_run_page_open(wd_run_page **out, int64_t runs, wd_err *err)
 void wd_run_page_close(wd_run_page *report)
 {
     if (!report) return;
-    for (int i = 0; i < report->page.count; i++)
+    for (int i = 0; i < report->page.count; i++) {
         wd__metrics_file_close(report->page.run[i].metrics);
+        wd__sheet_copies_close(&report->page.run[i].copies);
+    }
     wd_free(report);
 }
 
@@ -56,7 +60,32 @@ static void number_runs(wd_page *page)
     }
 }
 
-static wd_status read_run(wd_page *page, int i, const wd_reported_run *run, wd_err *err)
+/* The path of the sheets from the folder of the page: "./samples/", "../../elsewhere/". */
+static void find_sheets(wd_page_run *r, const char *page)
+{
+    char beside[WD_PATH_MAX], from[WD_PATH_MAX], to[WD_PATH_MAX];
+    size_t same = 0, used = 0;
+    r->to_sheets[0] = 0;
+    if (wd_path_beside(beside, page, ".", NULL) != WD_OK || !realpath(beside, from) ||
+        !realpath(r->files.sheets, to))
+        return;
+    for (size_t i = 0;; i++) { /* the folders that both are in */
+        const bool ends[] = {!from[i] || from[i] == '/', !to[i] || to[i] == '/'};
+        if (ends[0] && ends[1]) same = i;
+        if (from[i] != to[i] || !from[i]) break;
+    }
+    used = wd_append_text(r->to_sheets, sizeof r->to_sheets, used, "./");
+    for (const char *up = from + same; *up; up++)
+        if (*up == '/' && up[1])
+            used = wd_append_text(r->to_sheets, sizeof r->to_sheets, used, "../");
+    if (used + strlen(to + same) + 1 >= sizeof r->to_sheets)
+        r->to_sheets[0] = 0;
+    else if (to[same] && to[same + 1])
+        wd_append_text(r->to_sheets, sizeof r->to_sheets, used, "%s/", to + same + 1);
+}
+
+static wd_status read_run(wd_page *page, int i, const wd_reported_run *run, const char *out,
+                          wd_err *err)
 {
     char path[WD_PATH_MAX];
     wd_page_run *r = &page->run[i];
@@ -64,8 +93,10 @@ static wd_status read_run(wd_page *page, int i, const wd_reported_run *run, wd_e
     name_run(r);
     WD_TRY(wd_path_join(path, run->folder, "metrics.jsonl", err));
     WD_TRY(wd__metrics_file_read(r->metrics, path, err));
-    return wd__run_files_open(&r->files, run->folder, WD_PAGE_SHEET_BYTES / (size_t)page->count,
-                              err);
+    WD_TRY(wd__run_files_open(&r->files, run->folder, err));
+    find_sheets(r, out);
+    return wd__sheet_copies_update(&r->copies, &r->files, out,
+                                   WD_PAGE_SHEET_BYTES / (size_t)page->count, err);
 }
 
 static void write_parts(wd_page *page)
@@ -89,7 +120,7 @@ wd_status wd_run_page_write(wd_run_page *report, const char *path, const wd_repo
     wd_page *page = &report->page;
     wd_status status = WD_OK;
     for (int i = 0; i < page->count && status == WD_OK; i++)
-        status = read_run(page, i, &run[i], err);
+        status = read_run(page, i, &run[i], path, err);
     number_runs(page);
     if (status == WD_OK) status = wd__html_open(&page->html, path, err);
     if (status == WD_OK) {

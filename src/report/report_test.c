@@ -199,28 +199,86 @@ static void sheets_are_in_the_page(void **state)
     assert_has(text, "<figure data-step=\"10\">");
     assert_has(text, "<figure data-step=\"30\">");
     assert_has(text, "width=\"8\" height=\"8\"");
+    assert_has(text, "<a href=\"./sheets/samples/step-00000010.png\">step-00000010.png</a>, 8x8<");
     assert_has(text, "alt=\"Sheet of samples of step 30 of sheets: the teacher&#39;s pictures");
     assert_null(strstr(text, "left out"));
     wd_free(text);
 }
 
-static void large_sheets_are_left_out(void **state)
+/* The number of sheets that the page shows; *last is the highest step among them. */
+static int shown_sheets(int *last, const char *text)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, "<figure data-step=\"")); n++)
+        *last = atoi(at += strlen("<figure data-step=\""));
+    return n;
+}
+
+/* Copies of noise are as large as their pixels: every second, or fourth sheet is left out. */
+static void many_sheets_are_thinned(void **state)
 {
     (void)state;
-    put_metrics("large", 3);
-    for (int i = 1; i <= 5; i++) put_sheet("large", i, 1100); /* 3.6 MB each */
-    char *text = page_of_one("large");
-    assert_has(text, "2 of 5 sheets are left out");
+    int last = 0;
+    put_metrics("many", 3);
+    for (int i = 1; i <= 17; i++) put_sheet("many", i, 700);
+    char *text = page_of_one("many");
+    assert_int_equal(shown_sheets(&last, text), 9);
+    assert_int_equal(last, 17);
+    assert_has(text, "8 of 17 sheets are left out");
     assert_has(text, "data-step=\"1\"");
     assert_has(text, "data-step=\"3\"");
-    assert_has(text, "data-step=\"5\"");
-    assert_null(strstr(text, "data-step=\"2\""));
+    assert_has(text, "width=\"632\" height=\"632\"");
+    assert_has(text, "step-00000017.png</a>, 700x700");
     assert_true(strlen(text) < WD_PAGE_SHEET_BYTES / 3 * 4 + (1 << 20));
     wd_free(text);
-    const wd_reported_run runs[] = {{.folder = folder_of("large")}, {.folder = folder_of("large")}};
+    const wd_reported_run runs[] = {{.folder = folder_of("many")}, {.folder = folder_of("many")}};
     text = page_of(runs, 2); /* they share the bytes */
-    assert_int_equal(count_of(text, "4 of 5 sheets are left out"), 2);
-    assert_int_equal(count_of(text, "data-step=\"5\""), 2);
+    assert_int_equal(count_of(text, "12 of 17 sheets are left out"), 2);
+    assert_int_equal(count_of(text, "data-step=\"17\""), 2);
+    wd_free(text);
+}
+
+/* A page of a run under way takes up what is new, and what was written anew. */
+static void sheets_come_and_change(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX], *text[3];
+    wd_err err;
+    size_t bytes;
+    wd_run_page *page;
+    put_metrics("grows", 3);
+    snprintf(path, sizeof path, "%s/grows.html", wd_test_folder());
+    const wd_reported_run run = {.folder = folder_of("grows")};
+    wd_test_ok(wd_run_page_open(&page, 1, &err), &err);
+    for (int i = 0; i < 3; i++) {
+        if (i < 2) put_sheet("grows", 100 + i, 16);
+        if (i == 2) put_sheet("grows", 100, 24);
+        if (i == 2) put("grows", "samples/step-00000102.png", "\x89PNG\r\n\x1a\n");
+        wd_test_ok(wd_run_page_write(page, path, &run, &err), &err);
+        wd_test_ok(wd_file_read(&text[i], &bytes, path, 32 << 20, &err), &err);
+    }
+    wd_run_page_close(page);
+    assert_int_equal(count_of(text[0], "<figure data-step"), 1);
+    assert_int_equal(count_of(text[1], "<figure data-step"), 2);
+    assert_int_equal(count_of(text[2], "<figure data-step"), 2);
+    assert_has(text[1], "step-00000100.png</a>, 16x16");
+    assert_has(text[2], "step-00000100.png</a>, 24x24");
+    for (int i = 0; i < 3; i++) wd_free(text[i]);
+}
+
+/* A file with the head of a picture and nothing behind it; the others are shown. */
+static void a_cut_sheet_is_left_out(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX];
+    put_metrics("cut", 3);
+    for (int i = 1; i <= 3; i++) put_sheet("cut", i, 40);
+    snprintf(path, sizeof path, "%s/samples/step-00000003.png", folder_of("cut"));
+    assert_int_equal(truncate(path, 1000), 0);
+    char *text = page_of_one("cut");
+    assert_int_equal(count_of(text, "<figure data-step"), 2);
+    assert_has(text, "1 of 3 sheets cannot be read as a picture");
+    assert_null(strstr(text, "are left out"));
     wd_free(text);
 }
 
@@ -282,7 +340,9 @@ int main(void)
         cmocka_unit_test(numbers_are_those_of_the_metrics),
         cmocka_unit_test(several_runs_are_compared),
         cmocka_unit_test(sheets_are_in_the_page),
-        cmocka_unit_test(large_sheets_are_left_out),
+        cmocka_unit_test(many_sheets_are_thinned),
+        cmocka_unit_test(sheets_come_and_change),
+        cmocka_unit_test(a_cut_sheet_is_left_out),
         cmocka_unit_test(curves_are_thinned),
         cmocka_unit_test(a_folder_without_metrics_is_refused),
         cmocka_unit_test(a_failure_leaves_the_earlier_page),

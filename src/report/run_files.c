@@ -15,23 +15,19 @@ enum { CARD_BYTES = 64 << 10, SHEETS_MAX = 100000, PNG_HEAD = 24 };
 /* ---- small files ---- */
 
 /* Opens a file that is no link; -1: there is none. */
-static int open_file(size_t *bytes, const char *path)
+static int open_file(struct stat *is, const char *path)
 {
-    struct stat is;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return -1;
-    if (!fstat(fd, &is) && S_ISREG(is.st_mode)) {
-        *bytes = (size_t)is.st_size;
-        return fd;
-    }
+    if (!fstat(fd, is) && S_ISREG(is->st_mode)) return fd;
     close(fd);
     return -1;
 }
 
 static bool is_file(const char *path)
 {
-    size_t bytes;
-    const int fd = open_file(&bytes, path);
+    struct stat is;
+    const int fd = open_file(&is, path);
     if (fd >= 0) close(fd);
     return fd >= 0;
 }
@@ -79,7 +75,7 @@ static wd_status load_use(wd_run_files *f, wd_err *err)
 
 /* ---- sheets ---- */
 
-static void name_sheet(char out[64], int64_t step)
+void wd__run_sheet_name(char out[64], int64_t step)
 {
     snprintf(out, 64, "step-%08" PRId64 ".png", step);
 }
@@ -90,7 +86,7 @@ static int64_t step_of(const char *name)
     char own[64];
     int64_t step = -1;
     if (sscanf(name, "step-%15" SCNd64, &step) != 1 || step < 0) return -1;
-    name_sheet(own, step);
+    wd__run_sheet_name(own, step);
     return strcmp(own, name) ? -1 : step;
 }
 
@@ -121,9 +117,13 @@ static bool open_sheet(wd_run_picture *out, const char *folder, const char *name
                                           0,    0,   0,   13,  'I',  'H',  'D',  'R'};
     unsigned char head[PNG_HEAD];
     char path[WD_PATH_MAX];
+    struct stat is;
     if (wd_path_join(path, folder, name, NULL) != WD_OK) return false;
-    out->fd = open_file(&out->bytes, path);
+    out->fd = open_file(&is, path);
     if (out->fd < 0) return false;
+    out->bytes = (size_t)is.st_size;
+    out->inode = is.st_ino;
+    out->changed_ns = (int64_t)is.st_mtim.tv_sec * 1000000000 + is.st_mtim.tv_nsec;
     if (pread(out->fd, head, PNG_HEAD, 0) != PNG_HEAD || memcmp(head, begin, sizeof begin)) {
         close(out->fd);
         return false;
@@ -147,53 +147,27 @@ static wd_status list_sheets(wd_run_files *f, wd_err *err)
         const char *name = list.entry[i]->d_name;
         if (!open_sheet(&picture, f->sheets, name)) continue;
         close(picture.fd);
-        f->sheet[f->count++] = (wd_run_sheet){step_of(name), picture.bytes, false};
+        f->sheet[f->count++] = (wd_run_sheet){.step = step_of(name), .copy = -1};
     }
     wd_folder_list_close(&list);
     return status;
 }
 
-/* The number of the i-th of `shown` sheets that are evenly chosen, the first and the newest among
- * them. */
-static int64_t chosen(const wd_run_files *f, int64_t shown, int64_t i)
-{
-    return shown == 1 ? f->count - 1 : i * (f->count - 1) / (shown - 1);
-}
-
-static bool fits(const wd_run_files *f, int64_t shown, size_t bytes_max)
-{
-    size_t left = bytes_max;
-    for (int64_t i = 0; i < shown; i++) {
-        const size_t bytes = f->sheet[chosen(f, shown, i)].bytes;
-        if (bytes > left) return false;
-        left -= bytes;
-    }
-    return true;
-}
-
-static void choose_sheets(wd_run_files *f, size_t bytes_max)
-{
-    f->shown = f->count < WD_SHEETS_SHOWN_MAX ? f->count : WD_SHEETS_SHOWN_MAX;
-    while (f->shown && !fits(f, f->shown, bytes_max)) f->shown--;
-    for (int64_t i = 0; i < f->shown; i++) f->sheet[chosen(f, f->shown, i)].shown = true;
-}
-
 bool wd__run_sheet_open(wd_run_picture *out, const wd_run_files *files, int64_t i)
 {
     char name[64];
-    name_sheet(name, files->sheet[i].step);
-    if (!open_sheet(out, files->sheets, name)) return false;
-    if (out->bytes == files->sheet[i].bytes) return true;
-    close(out->fd); /* another file by now */
-    return false;
+    wd__run_sheet_name(name, files->sheet[i].step);
+    return open_sheet(out, files->sheets, name);
 }
 
 bool wd__run_plan_open(wd_run_picture *out, const wd_run_files *files)
 {
     char path[WD_PATH_MAX];
+    struct stat is;
     *out = (wd_run_picture){.fd = -1};
     if (wd_path_join(path, files->folder, "plan.svg", NULL) != WD_OK) return false;
-    out->fd = open_file(&out->bytes, path);
+    out->fd = open_file(&is, path);
+    if (out->fd >= 0) out->bytes = (size_t)is.st_size;
     if (out->fd >= 0 && out->bytes <= WD_PLAN_PICTURE_BYTES) return true;
     if (out->fd >= 0) close(out->fd);
     return false;
@@ -201,21 +175,19 @@ bool wd__run_plan_open(wd_run_picture *out, const wd_run_files *files)
 
 /* ---- all of them ---- */
 
-static wd_status open_all(wd_run_files *f, size_t sheet_bytes, wd_err *err)
+static wd_status open_all(wd_run_files *f, wd_err *err)
 {
     WD_TRY(load_run(f, err));
     WD_TRY(load(&f->eval, f->folder, "eval.json", err));
     if (!f->eval) WD_TRY(load(&f->eval, f->folder, "eval/eval.json", err));
     WD_TRY(load_use(f, err));
-    WD_TRY(list_sheets(f, err));
-    choose_sheets(f, sheet_bytes);
-    return WD_OK;
+    return list_sheets(f, err);
 }
 
-wd_status wd__run_files_open(wd_run_files *out, const char *folder, size_t sheet_bytes, wd_err *err)
+wd_status wd__run_files_open(wd_run_files *out, const char *folder, wd_err *err)
 {
     *out = (wd_run_files){.folder = folder};
-    const wd_status status = open_all(out, sheet_bytes, err);
+    const wd_status status = open_all(out, err);
     if (status != WD_OK) wd__run_files_close(out);
     return status;
 }

@@ -225,15 +225,15 @@ static wd_status add_targets(wd_disk_plan *p, const wd_train_plan *plan, const w
     return WD_OK;
 }
 
-/* The page about the run, and the one that takes its place: with as many sheets as it shows, in
- * base64. `sheets`: bytes of all of them. */
+/* The page about the run, and the one that takes its place: with copies of sheets in base64, which
+ * are in a file beside them, too. `sheets`: bytes of all sheets. */
 static uint64_t page_bytes(const wd_train_setup *s, double sheets)
 {
-    enum { REST_BYTES = 2 << 20, COPIES = 2 };
+    enum { REST_BYTES = 2 << 20, PAGES = 2 };
     const double shown = fmin(sheets, WD_PAGE_SHEET_BYTES);
     return strcmp(s->options.save_report, "true")
                ? 0
-               : (uint64_t)(COPIES * (shown * 4 / 3 + REST_BYTES));
+               : (uint64_t)(PAGES * (shown * 4 / 3 + REST_BYTES) + shown);
 }
 
 static wd_status add_records(wd_disk_plan *p, const wd_train_plan *plan, const wd_train_setup *s,

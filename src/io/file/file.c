@@ -240,6 +240,22 @@ bool wd_file_unnamed(int *fd, char temporary[WD_PATH_MAX], const char *path)
     return *fd >= 0;
 }
 
+wd_status wd_file_scratch(int *fd, const char *path, wd_err *err)
+{
+    char name[WD_PATH_MAX];
+    if (wd_path_beside(name, path, ".", NULL) == WD_OK)
+        *fd = open(name, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    else
+        *fd = -1;
+    for (int attempt = 0; *fd < 0 && attempt < ATTEMPTS; attempt++) {
+        if (!next_name(name, path)) return refuse_length(path, err);
+        *fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (*fd >= 0) unlink(name);
+        if (*fd < 0 && errno != EEXIST) break;
+    }
+    return *fd >= 0 ? WD_OK : refuse(err, path, "written");
+}
+
 void wd_file_abandon(const char *temporary)
 {
     unlink(temporary);

@@ -58,6 +58,10 @@ wd_status wd_file_name(char temporary[WD_PATH_MAX], int fd, const char *path, wd
 
 wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err);
 
+/* *fd is a new empty file in the folder of `path`, to be written and read, which has no name:
+ * closing it removes it, and nothing is left of it if the process is killed. */
+wd_status wd_file_scratch(int *fd, const char *path, wd_err *err);
+
 /* As commit, for files that several processes may make at the same time: if `path` is there by now,
  * it stays as it is, and *is_first is false. Where the file system has no hard links, a file that
  * comes between the check and the renaming is replaced. */

@@ -224,6 +224,27 @@ static void first_file_stays(void **state)
     }
 }
 
+/* A file for scratch has no name from its begin. */
+static void scratch_has_no_name(void **state)
+{
+    (void)state;
+    wd_err err;
+    int fd;
+    char path[WD_PATH_MAX], read_back[4];
+    struct stat is;
+    in_folder(path, "scratch/x");
+    char folder[WD_PATH_MAX];
+    wd_test_ok(wd_folder_make(in_folder(folder, "scratch"), &err), &err);
+    wd_test_ok(wd_file_scratch(&fd, path, &err), &err);
+    assert_int_equal(pwrite(fd, "abcd", 4, 100), 4);
+    assert_int_equal(pread(fd, read_back, 4, 100), 4);
+    assert_memory_equal(read_back, "abcd", 4);
+    assert_true(!fstat(fd, &is) && is.st_nlink == 0);
+    assert_int_equal(rmdir(folder), 0);
+    close(fd);
+    wd_test_refused(wd_file_scratch(&fd, path, &err), &err, WD_NOT_FOUND, "scratch/x");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +256,7 @@ int main(void)
         cmocka_unit_test(first_file_stays),
         cmocka_unit_test(json_limits),
         cmocka_unit_test(json_without_memory),
+        cmocka_unit_test(scratch_has_no_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * reported. */
 #include "failing.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 
 #include "core/random.h"
 #include "io/picture/png.h"
+#include "io/picture/png_small.h"
 
 static const char *in_folder(char path[WD_PATH_MAX], const char *name)
 {
@@ -247,6 +249,101 @@ static wd_status read_picture(void *context, wd_err *err)
     return WD_OK;
 }
 
+/* ---- small copies ---- */
+
+/* The copy of a picture, read again. */
+static wd_status shrink(wd_image *out, const wd_image *image, int64_t width, int64_t pixels,
+                        size_t bytes, wd_err *err)
+{
+    char path[WD_PATH_MAX], copy[WD_PATH_MAX];
+    wd_small_png small = {0};
+    in_folder(path, "large.png");
+    in_folder(copy, "small.png");
+    wd_test_ok(wd_png_write(path, image->rgb, image->height, image->width, err), err);
+    const int from = open(path, O_RDONLY), to = open(copy, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(from >= 0 && to >= 0);
+    const wd_status status =
+        wd_png_shrink(&small, from, to, 0, width, pixels, bytes, "large.png", err);
+    close(from);
+    close(to);
+    if (status != WD_OK) return status;
+    wd_test_ok(wd_png_read(out, copy, err), err);
+    assert_int_equal(small.height, out->height);
+    assert_int_equal(small.width, out->width);
+    return WD_OK;
+}
+
+/* A pixel of a copy is the mean of those in its place, also where the sides are no multiples. */
+static void copies_are_means(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_image image = noise(50, 103), back;
+    wd_test_ok(shrink(&back, &image, 20, 10000, 1 << 20, &err), &err);
+    assert_int_equal(back.width, 20);
+    assert_int_equal(back.height, 9);
+    for (int64_t i = 0; i < back.height; i++)
+        for (int64_t k = 0; k < back.width; k++) {
+            int sum = 0, pixels = 0;
+            for (int64_t y = 0; y < 50; y++)
+                for (int64_t x = 0; x < 103; x++)
+                    if (y * 9 / 50 == i && x * 20 / 103 == k) {
+                        sum += image.rgb[3 * (103 * y + x) + 1];
+                        pixels++;
+                    }
+            assert_int_equal(back.rgb[3 * (20 * i + k) + 1], (sum + pixels / 2) / pixels);
+        }
+    wd_image_close(&back);
+    wd_test_ok(shrink(&back, &image, 200, 500, 1 << 20, &err), &err);
+    assert_true(back.height * back.width <= 500 && back.height * back.width > 400);
+    wd_image_close(&back);
+    wd_test_ok(shrink(&back, &image, 103, 10000, 1 << 20, &err), &err);
+    assert_int_equal(back.height, 50);
+    assert_memory_equal(back.rgb, image.rgb, 50 * 103 * 3);
+    wd_image_close(&back);
+    wd_test_refused(shrink(&back, &image, 103, 10000, 1000, &err), &err, WD_BAD_FORMAT,
+                    "large.png: its small copy is too large");
+    wd_image_close(&image);
+}
+
+static void what_cannot_be_copied_is_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX];
+    wd_small_png small;
+    wd_image image = noise(40, 40);
+    in_folder(path, "cut.png");
+    wd_test_ok(wd_png_write(path, image.rgb, 40, 40, &err), &err);
+    wd_image_close(&image);
+    const int from = open(path, O_RDWR), full = open("/dev/full", O_WRONLY);
+    const int null = open("/dev/null", O_WRONLY);
+    assert_true(from >= 0 && full >= 0 && null >= 0);
+    wd_test_refused(wd_png_shrink(&small, from, full, 0, 40, 9999, 9999, "cut.png", &err), &err,
+                    WD_IO, "No space left");
+    assert_int_equal(ftruncate(from, 2000), 0);
+    wd_test_refused(wd_png_shrink(&small, from, null, 0, 40, 9999, 9999, "cut.png", &err), &err,
+                    WD_BAD_FORMAT, "cut.png: ");
+    assert_int_equal(ftruncate(from, 0), 0);
+    wd_test_refused(wd_png_shrink(&small, from, null, 0, 40, 9999, 9999, "cut.png", &err), &err,
+                    WD_BAD_FORMAT, "cut.png: the file ends too early");
+    close(from);
+    close(full);
+    close(null);
+}
+
+static wd_status shrink_picture(void *context, wd_err *err)
+{
+    const picture_file *p = context;
+    wd_small_png small;
+    const int from = open(p->path, O_RDONLY), to = open("/dev/null", O_WRONLY);
+    assert_true(from >= 0 && to >= 0);
+    const wd_status status = wd_png_shrink(&small, from, to, 0, 20, 400, 4096, "p", err);
+    close(from);
+    close(to);
+    return status;
+}
+
 static void nth_allocation_fails(void **state)
 {
     (void)state;
@@ -254,15 +351,21 @@ static void nth_allocation_fails(void **state)
     in_folder(p.path, "memory.png");
     wd_test_failing_allocations(write_picture, NULL, &p, 5);
     wd_test_failing_allocations(read_picture, NULL, &p, 5);
+    wd_test_failing_allocations(shrink_picture, NULL, &p, 5);
     wd_image_close(&p.image);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_how_it_was_made), cmocka_unit_test(reads_what_it_wrote),
-        cmocka_unit_test(rounds_half_to_even),    cmocka_unit_test(refuses_hostile_files),
-        cmocka_unit_test(reads_other_kinds),      cmocka_unit_test(faults_leave_the_old_file),
+        cmocka_unit_test(writes_how_it_was_made),
+        cmocka_unit_test(reads_what_it_wrote),
+        cmocka_unit_test(rounds_half_to_even),
+        cmocka_unit_test(refuses_hostile_files),
+        cmocka_unit_test(reads_other_kinds),
+        cmocka_unit_test(faults_leave_the_old_file),
+        cmocka_unit_test(copies_are_means),
+        cmocka_unit_test(what_cannot_be_copied_is_refused),
         cmocka_unit_test(nth_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
