@@ -66,7 +66,7 @@ static void a_run_does_what_it_is_told(void **state)
     wd_program_wait(&run, pid);
     assert_int_equal(run.code, 0);
     assert_true(comes(wd_test_path("told/model_index.json")));
-    assert_false(wd_path_exists(wd_test_path("told/.wandistiller-request")));
+    assert_false(wd_path_exists(wd_test_path("told/.wandistiller-stop")));
     json_t *rows = metrics(out);
     snprintf(steps, sizeof steps, "%d", (int)json_array_size(rows));
     json_decref(rows);

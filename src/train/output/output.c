@@ -144,7 +144,7 @@ static wd_status take_lock(wd_output *o, int create, wd_err *err)
     o->locked = true;
     o->lock = lock;
     o->folder = folder;
-    wd_request_forget(folder); /* of a run that was killed */
+    wd_request_take(folder); /* those that a killed run has not taken */
     return WD_OK;
 }
 
@@ -162,7 +162,7 @@ bool wd_output_is_running(const char *folder)
 static void release(wd_output *o)
 {
     if (!o->locked) return;
-    wd_request_forget(o->folder);
+    wd_request_take(o->folder); /* nobody obeys them */
     close(o->lock);
     close(o->folder);
     o->locked = false;

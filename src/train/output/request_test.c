@@ -1,8 +1,9 @@
-/* Requests to a run: they are taken once, none is lost, and nothing else is read or followed. */
+/* Requests to a run: they are taken once, none is lost, and no link is followed. */
 #include "testing.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "train/output/request.h"
@@ -25,12 +26,6 @@ static const char *path_of(const char *name)
     return out;
 }
 
-static void put(const char *text)
-{
-    wd_err err;
-    wd_test_ok(wd_file_write(path_of(".wandistiller-request"), text, strlen(text), &err), &err);
-}
-
 static bool is_there(const char *name)
 {
     struct stat is;
@@ -46,9 +41,10 @@ static void requests_are_taken_once(void **state)
     wd_test_ok(wd_request_leave(wd_test_folder(), WD_REQUEST_SAMPLE, &err), &err);
     assert_int_equal(wd_request_take(folder), WD_REQUEST_SAVE | WD_REQUEST_SAMPLE);
     assert_int_equal(wd_request_take(folder), 0);
-    assert_false(is_there(".wandistiller-request") || is_there(".wandistiller-request-taken"));
-    wd_test_ok(wd_request_leave(wd_test_folder(), WD_REQUEST_STOP, &err), &err);
-    wd_request_forget(folder);
+    assert_false(is_there(".wandistiller-save") || is_there(".wandistiller-sample"));
+    for (int i = 0; i < 2; i++)
+        wd_test_ok(wd_request_leave(wd_test_folder(), WD_REQUEST_STOP, &err), &err);
+    assert_int_equal(wd_request_take(folder), WD_REQUEST_STOP);
     assert_int_equal(wd_request_take(folder), 0);
     wd_test_refused(wd_request_leave(path_of("none"), WD_REQUEST_STOP, &err), &err, WD_IO, "none");
 }
@@ -62,42 +58,67 @@ static void names_are_those_of_the_command(void **state)
     assert_int_equal(wd_request_find("stop "), 0);
 }
 
-/* Whatever has the name is removed, and obeyed only if it is a file of requests. */
-static void other_things_are_no_requests(void **state)
+enum { LEFT = 500, WRITERS = 2 };
+
+/* Starts a process that leaves a request again and again, as soon as it was taken. */
+static pid_t leave_many(unsigned request, const char *file)
+{
+    wd_err err;
+    const pid_t pid = fork();
+    if (pid) return pid;
+    for (int i = 0; i < LEFT; i++) {
+        if (wd_request_leave(wd_test_folder(), request, &err) != WD_OK) _exit(1);
+        for (int wait = 0; is_there(file); wait++) {
+            if (wait == 60000) _exit(2);
+            usleep(1000);
+        }
+    }
+    _exit(0);
+}
+
+static void none_is_lost(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"", "\n", "halt\n", "stop now\n", "save\nhalt\n"};
-    char long_text[600];
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        put(texts[i]);
-        assert_int_equal(wd_request_take(folder), 0);
-        assert_false(is_there(".wandistiller-request"));
+    int status, seen[2] = {0}, ended = 0;
+    const pid_t one = leave_many(WD_REQUEST_SAMPLE, ".wandistiller-sample");
+    const pid_t two = leave_many(WD_REQUEST_SAVE, ".wandistiller-save");
+    assert_true(one > 0 && two > 0);
+    while (ended < WRITERS) {
+        const unsigned found = wd_request_take(folder);
+        seen[0] += (found & WD_REQUEST_SAMPLE) != 0;
+        seen[1] += (found & WD_REQUEST_SAVE) != 0;
+        if (!found && waitpid(-1, &status, WNOHANG) > 0) {
+            assert_true(WIFEXITED(status));
+            assert_int_equal(WEXITSTATUS(status), 0);
+            ended++;
+        }
     }
-    memset(long_text, 'x', sizeof long_text - 1);
-    long_text[sizeof long_text - 1] = 0;
-    put(long_text);
-    assert_int_equal(wd_request_take(folder), 0);
+    assert_int_equal(seen[0], LEFT);
+    assert_int_equal(seen[1], LEFT);
+}
+
+static void links_and_folders_stay(void **state)
+{
+    (void)state;
     wd_err err;
-    wd_test_ok(wd_file_write(path_of("target"), "stop\n", 5, &err), &err);
-    assert_int_equal(symlink(path_of("target"), path_of(".wandistiller-request")), 0);
-    assert_int_equal(wd_request_take(folder), 0); /* a link is not followed */
-    assert_false(is_there(".wandistiller-request"));
-    assert_true(is_there("target"));
-    assert_int_equal(symlink(path_of("target"), path_of(".wandistiller-request")), 0);
+    wd_test_ok(wd_file_write(path_of("target"), "mine", 4, &err), &err);
+    assert_int_equal(symlink(path_of("target"), path_of(".wandistiller-save")), 0);
     wd_test_ok(wd_request_leave(wd_test_folder(), WD_REQUEST_SAVE, &err), &err);
-    assert_int_equal(wd_request_take(folder), WD_REQUEST_SAVE); /* and is replaced itself */
+    assert_int_equal(wd_request_take(folder), WD_REQUEST_SAVE);
+    assert_false(is_there(".wandistiller-save"));
     char *text;
     size_t bytes;
     wd_test_ok(wd_file_read(&text, &bytes, path_of("target"), 64, &err), &err);
-    assert_string_equal(text, "stop\n");
+    assert_string_equal(text, "mine");
     wd_free(text);
-    assert_int_equal(mkfifo(path_of(".wandistiller-request"), 0600), 0);
-    assert_int_equal(wd_request_take(folder), 0); /* it does not wait for a writer */
-    assert_false(is_there(".wandistiller-request"));
-    assert_int_equal(mkdir(path_of(".wandistiller-request"), 0700), 0);
+    assert_int_equal(symlink(path_of("nowhere"), path_of(".wandistiller-save")), 0);
+    wd_test_ok(wd_request_leave(wd_test_folder(), WD_REQUEST_SAVE, &err), &err);
+    assert_false(is_there("nowhere"));
+    assert_int_equal(wd_request_take(folder), WD_REQUEST_SAVE);
+    assert_int_equal(mkdir(path_of(".wandistiller-stop"), 0700), 0);
     assert_int_equal(wd_request_take(folder), 0);
-    assert_true(is_there(".wandistiller-request")); /* a folder stays */
-    assert_int_equal(rmdir(path_of(".wandistiller-request")), 0);
+    assert_true(is_there(".wandistiller-stop"));
+    assert_int_equal(rmdir(path_of(".wandistiller-stop")), 0);
 }
 
 int main(void)
@@ -105,7 +126,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_are_taken_once),
         cmocka_unit_test(names_are_those_of_the_command),
-        cmocka_unit_test(other_things_are_no_requests),
+        cmocka_unit_test(none_is_lost),
+        cmocka_unit_test(links_and_folders_stay),
     };
     return cmocka_run_group_tests(tests, open_folder, NULL);
 }
