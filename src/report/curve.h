@@ -2,7 +2,7 @@
  *
  * A curve has at most WD_CURVE_BINS bins of consecutive values. When all bins are full, each two
  * neighbours become one, so a bin holds twice as many values from then on. A bin keeps the lowest
- * and the highest value with their steps, so no outlier is lost; a curve of few values is exact. */
+ * and the highest value, so no outlier is lost; a curve of few values is exact. */
 #ifndef WD_REPORT_CURVE_H
 #define WD_REPORT_CURVE_H
 

@@ -109,9 +109,12 @@ const char wd__page_script[] =
     "svg.addEventListener('pointermove',function(e){var r=svg.getBoundingClientRect(),"
     "at=(e.clientX-r.left)/r.width*width,"
     "step=x[2]+(at-x[0])/(x[1]-x[0])*(x[3]-x[2]),"
-    "step0=nearest(lines[0].p,step)[0],out=['step '+Math.round(step0)];"
+    "step0=lines.map(function(l){return nearest(l.p,step)[0]}).reduce(function(a,b){"
+    "return Math.abs(b-step)<Math.abs(a-step)?b:a}),out=['step '+Math.round(step0)];"
     "if(at<x[0]-8||at>x[1]+8){hide();return}"
+    /* a line that ends before this step, or begins after it, has no value there */
     "lines.forEach(function(l){var v=nearest(l.p,step0);"
+    "if(Math.abs(v[0]-step0)*25<=x[3]-x[2]||step0>l.p[0][0]&&step0<l.p[l.p.length-1][0])"
     "out.push((l.name?l.name+': ':'')+text(v[1])+(unit?' '+unit:'')+"
     "(v.length>2?' ('+text(v[2])+' to '+text(v[3])+')':''))});"
     "cursor.setAttribute('transform','translate('+(x[0]+(step0-x[2])/(x[3]-x[2])*(x[1]-x[0]))+')');"

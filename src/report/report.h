@@ -30,8 +30,11 @@ typedef struct wd_reported_run {
 wd_status wd_run_page_open(wd_run_page **out, int64_t runs, wd_err *err);
 void wd_run_page_close(wd_run_page *report); /* NULL is allowed */
 
+/* WD_INVALID_ARGUMENT: `path` is there, and is no page of this program. */
+wd_status wd_run_page_check_replaced(const char *path, wd_err *err);
+
 /* Reads what is new in the runs' folders, and replaces the file `path` by the page. run: [runs].
- * WD_NOT_FOUND: a folder has no metrics.jsonl. */
+ * WD_NOT_FOUND: a folder has no metrics.jsonl. WD_INVALID_ARGUMENT: as above. */
 wd_status wd_run_page_write(wd_run_page *report, const char *path, const wd_reported_run *run,
                             wd_err *err);
 

@@ -3,6 +3,8 @@
 #include "testing.h"
 
 #include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -309,28 +311,73 @@ static void a_folder_without_metrics_is_refused(void **state)
     assert_false(wd_path_exists(path));
 }
 
-/* A page that cannot be written leaves the earlier one, and nothing else. */
-static void a_failure_leaves_the_earlier_page(void **state)
+static int entries_of(const char *folder)
 {
-    (void)state;
-    char folder[WD_PATH_MAX], path[WD_PATH_MAX];
-    wd_err err;
-    wd_run_page *page;
-    put_metrics("fails", 3);
-    snprintf(folder, sizeof folder, "%s/target", wd_test_folder());
-    wd_test_ok(wd_folder_make(folder, &err), &err);
-    snprintf(path, sizeof path, "%s/report.html", folder);
-    wd_test_ok(wd_folder_make(path, &err), &err); /* a folder has the page's name */
-    const wd_reported_run run = {.folder = folder_of("fails")};
-    wd_test_ok(wd_run_page_open(&page, 1, &err), &err);
-    wd_test_refused(wd_run_page_write(page, path, &run, &err), &err, WD_IO, "report.html");
-    wd_run_page_close(page);
-    int entries = 0;
+    int entries = -2; /* . and .. */
     DIR *dir = opendir(folder);
     assert_non_null(dir);
     while (readdir(dir)) entries++;
     closedir(dir);
-    assert_int_equal(entries, 3); /* . and .. and that folder */
+    return entries;
+}
+
+/* A page that cannot be written leaves the earlier one, and nothing else. */
+static void a_failure_leaves_the_earlier_page(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX], *text;
+    size_t before, after;
+    wd_err err;
+    wd_run_page *page;
+    struct rlimit limit;
+    put_metrics("fails", 3);
+    put("target", "report.html", WD_REPORT_BEGIN "an earlier one");
+    snprintf(path, sizeof path, "%s/target/report.html", wd_test_folder());
+    const wd_reported_run run = {.folder = folder_of("fails")};
+    wd_test_ok(wd_file_read(&text, &before, path, 1000, &err), &err);
+    wd_free(text);
+    wd_test_ok(wd_run_page_open(&page, 1, &err), &err);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 1000, .rlim_max = limit.rlim_max});
+    const wd_status status = wd_run_page_write(page, path, &run, &err);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    wd_test_refused(status, &err, WD_IO, "report.html");
+    wd_test_ok(wd_file_read(&text, &after, path, 1000, &err), &err);
+    wd_free(text);
+    assert_int_equal(after, before);
+    assert_int_equal(entries_of(folder_of("target")), 1);
+    wd_test_ok(wd_run_page_write(page, path, &run, &err), &err); /* a page is replaced */
+    wd_run_page_close(page);
+    wd_test_ok(wd_file_read(&text, &after, path, 32 << 20, &err), &err);
+    wd_free(text);
+    assert_true(after > before);
+}
+
+/* Neither a file of the user, nor a link, nor a folder is. */
+static void only_a_page_is_replaced(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX];
+    wd_run_page *page;
+    put_metrics("mine", 3);
+    put("mine", "own.html", "<!doctype html>mine");
+    put("mine", "page.html", WD_REPORT_BEGIN);
+    const wd_reported_run run = {.folder = folder_of("mine")};
+    snprintf(path, sizeof path, "%s/link.html", folder_of("mine"));
+    assert_int_equal(symlink("page.html", path), 0);
+    snprintf(path, sizeof path, "%s/folder.html", folder_of("mine"));
+    wd_test_ok(wd_folder_make(path, &err), &err);
+    static const char *const names[] = {"own.html", "link.html", "folder.html"};
+    wd_test_ok(wd_run_page_open(&page, 1, &err), &err);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder_of("mine"), names[i]);
+        wd_test_refused(wd_run_page_write(page, path, &run, &err), &err, WD_INVALID_ARGUMENT,
+                        "is no page of this program");
+    }
+    wd_run_page_close(page);
+    assert_int_equal(entries_of(folder_of("mine")), 5);
 }
 
 int main(void)
@@ -346,6 +393,7 @@ int main(void)
         cmocka_unit_test(curves_are_thinned),
         cmocka_unit_test(a_folder_without_metrics_is_refused),
         cmocka_unit_test(a_failure_leaves_the_earlier_page),
+        cmocka_unit_test(only_a_page_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* `report`: a page about runs from what they have left in their folders. */
-#include <fcntl.h>
 #include <inttypes.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/log.h"
 #include "core/stop.h"
@@ -27,34 +23,16 @@ static wd_status check_runs(const wd_report_options *o, wd_err *err)
                    o->runs.count);
 }
 
-/* Only a page of this program is replaced. */
-static wd_status check_replaced(const char *path, wd_err *err)
-{
-    static const char begin[] = WD_REPORT_BEGIN;
-    char found[sizeof begin - 1];
-    struct stat is;
-    if (lstat(path, &is)) return WD_OK;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    const bool is_page = fd >= 0 && read(fd, found, sizeof found) == (ssize_t)sizeof found &&
-                         !memcmp(found, begin, sizeof found);
-    if (fd >= 0) close(fd);
-    if (is_page) return WD_OK;
-    return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "%s is there, and is no page of this program, which alone is replaced: choose "
-                   "another --out",
-                   path);
-}
-
 static wd_status check_out(char path[WD_PATH_MAX], const wd_report_options *o, wd_err *err)
 {
     static const char *const others[] = {".png", ".svg", ".json", ".jsonl", ".md", ".pdf", NULL};
     if (!o->out) {
         WD_TRY(wd_path_join(path, o->runs.item[0], "report.html", err));
-        return check_replaced(path, err);
+        return wd_run_page_check_replaced(path, err);
     }
     WD_TRY(wd_path_join(path, "", o->out, err));
     WD_TRY(wd_path_refuse_endings(path, "--out", others, "a .html file", err));
-    WD_TRY(check_replaced(path, err));
+    WD_TRY(wd_run_page_check_replaced(path, err));
     return wd_file_check_writable(path, "--out", err);
 }
 

@@ -67,7 +67,7 @@ static void write_or_warn(wd_train_report *r, wd_train_setup *s, bool is_running
 
 void wd__train_report_follow(wd_train_report *report, wd_train_setup *setup, bool wrote)
 {
-    const double wait = wrote ? fmax(1, 20 * report->took) : fmax(60, 100 * report->took);
+    const double wait = fmax(wrote ? 1 : 60, 100 * report->took);
     const bool is_due = report->written == 0 || wd_clock_s() - report->written >= wait;
     if (report->page && is_due) write_or_warn(report, setup, true, NULL);
 }
