@@ -194,6 +194,51 @@ static void a_browser_shows_two_runs(void **state)
     assert_non_null(strstr(one + 1, "<figure data-step=\"8\"><figcaption>"));
 }
 
+static void put_losses(const char *run, int steps)
+{
+    char text[8192], path[WD_PATH_MAX];
+    size_t used = 0;
+    wd_err err;
+    wd_test_ok(wd_folder_make(wd_test_path(run), &err), &err);
+    for (int i = 1; i <= steps; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "{\"step\": %d, \"loss\": %d}\n",
+                                 i, 100 + i);
+    wd_test_ok(wd_path_join(path, wd_test_path(run), "metrics.jsonl", &err), &err);
+    wd_test_ok(wd_file_write(path, text, used, &err), &err);
+}
+
+/* The pointer near the right end of a curve, where the first run has ended long ago. */
+static void the_pointer_shows_the_longer_run(void **state)
+{
+    (void)state;
+    static const char script[] =
+        "<script>(function(){var svg=document.querySelector('.chart svg[data-x]'),"
+        "r=svg.getBoundingClientRect();svg.dispatchEvent(new PointerEvent('pointermove',"
+        "{clientX:r.left+r.width*.95,clientY:r.top+50}))})()</script>";
+    char *text;
+    wd_err err;
+    if (!browser()) wd_test_skip("there is no Chromium");
+    put_losses("short", 10);
+    put_losses("longer", 100);
+    const char *page = wd_test_path("lengths.html");
+    wd_program_run(&program, "report", wd_test_path("short"), wd_test_path("longer"), "--out",
+                   page);
+    wd_program_succeeded(&program);
+    char *both = read_page(page);
+    const size_t bytes = strlen(both) + sizeof script;
+    wd_test_ok(wd_alloc((void **)&text, bytes, 1, "a page", &err), &err);
+    snprintf(text, bytes, "%s%s", both, script);
+    wd_test_ok(wd_file_write(page, text, strlen(text), &err), &err);
+    wd_free(text);
+    wd_free(both);
+    show(page);
+    assert_has(program.out, "id=\"tip\"");
+    const char *tip = strstr(program.out, "<div id=\"tip\"");
+    assert_has(tip, ">step 9");
+    assert_has(tip, "longer: 19");
+    assert_null(strstr(tip, "short: 1"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +249,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(a_browser_shows_one_sheet),
         cmocka_unit_test(a_browser_shows_two_runs),
+        cmocka_unit_test(the_pointer_shows_the_longer_run),
     };
     return cmocka_run_group_tests(tests, make_runs, NULL);
 }
