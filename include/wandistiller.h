@@ -253,8 +253,9 @@ typedef struct wd_sample_options {
     /* "auto", "gpu", "offload", "disk", "cpu": where the model's weights are kept; NULL: auto.
      * Never changes a picture. */
     const char *teacher_device_strategy;
-    const char *host_memory; /* "60GiB": the memory that may be used; NULL: what is free */
-    uint64_t reserved[3];
+    const char *host_memory;   /* "60GiB": the memory that may be used; NULL: what is free */
+    int64_t images_per_prompt; /* of seed, seed + 1, ...: pictures of a prompt follow one another */
+    uint64_t reserved[2];
 } wd_sample_options;
 
 /* Runs one component of a model on given tensors, for comparison with a reference. */

@@ -110,9 +110,9 @@ static void pictures_say_how_they_were_made(void **state)
     (void)state;
     static const char plain[] =
         "tEXtparameters\0a fox\nNegative prompt: blurred\nSteps: 2, Sampler: "
-        "Euler, CFG scale: 3, Seed: 9, Size: 64x64, Model: ";
+        "Euler, CFG scale: 3, Size: 64x64, Model: ";
     static const char unicode[] = "iTXtparameters\0\0\0\0\0caf\xc3\xa9\nSteps: 2, Sampler: Euler, "
-                                  "CFG scale: 1, Seed: 9,";
+                                  "CFG scale: 1, Size: 64x64,";
     const char *out = wd_test_path("made.png");
     char *bytes;
     size_t count;
@@ -127,9 +127,49 @@ static void pictures_say_how_they_were_made(void **state)
         wd_program_succeeded(&program);
         wd_test_ok(wd_file_read(&bytes, &count, out, 1 << 20, &err), &err);
         assert_non_null(memmem(bytes, count, chunk, length));
-        assert_non_null(memmem(bytes, count, ", Noise number: 0", 17));
+        assert_non_null(memmem(bytes, count, ", Seed: 9, Noise number: 0", 26));
         wd_free(bytes);
     }
+}
+
+/* Picture r of a prompt is the one that --seed SEED + r draws, whatever is drawn at a time. */
+static void several_images_of_a_prompt_are_those_of_more_seeds(void **state)
+{
+    (void)state;
+    wd_err err;
+    char name[32], drawn[WD_PATH_MAX];
+    wd_image both, one;
+    static const char *const seeds[] = {"18446744073709551615", "0"}; /* the next one */
+    wd_program_run(&program, "sample", "--model", model, "--prompt", "a fox", "a red apple",
+                   "--steps", "2", "--seed", seeds[0], "--images_per_prompt", "2", "--batch_size",
+                   "3", "--out", wd_test_path("several"));
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "4 pictures of 64x64"));
+    for (int r = 0; r < 2; r++) {
+        wd_program_run(&program, "sample", "--model", model, "--prompt", "a fox", "a red apple",
+                       "--steps", "2", "--seed", seeds[r], "--out", wd_test_path("of-a-seed"));
+        wd_program_succeeded(&program);
+        for (int p = 0; p < 2; p++) {
+            snprintf(name, sizeof name, "%04d.png", 2 * p + r);
+            wd_test_ok(wd_path_join(drawn, wd_test_path("several"), name, &err), &err);
+            wd_test_ok(wd_png_read(&both, drawn, &err), &err);
+            snprintf(name, sizeof name, "of-a-seed/%04d.png", p);
+            wd_test_ok(wd_png_read(&one, wd_test_path(name), &err), &err);
+            assert_memory_equal(both.rgb, one.rgb, 3 * (size_t)(one.height * one.width));
+            wd_image_close(&both);
+            wd_image_close(&one);
+        }
+    }
+    wd_test_ok(wd_png_read(&both, wd_test_path("several/contact-sheet.png"), &err), &err);
+    const int64_t width = both.width, height = both.height;
+    wd_image_close(&both);
+    wd_program_run(&program, "sample", "--model", model, "--prompt", "a", "b", "c", "--steps", "1",
+                   "--images_per_prompt", "2", "--out", wd_test_path("rows"));
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_png_read(&both, wd_test_path("rows/contact-sheet.png"), &err), &err);
+    assert_int_equal(both.width, width); /* a row for each prompt, not a square of six */
+    assert_true(both.height > height);
+    wd_image_close(&both);
 }
 
 static void refuse(wd_status status, const char *text, const char *option, const char *value)
@@ -207,6 +247,7 @@ int main(void)
         cmocka_unit_test(a_small_device_decodes_in_turn),
         cmocka_unit_test(one_prompt_may_be_one_file),
         cmocka_unit_test(pictures_say_how_they_were_made),
+        cmocka_unit_test(several_images_of_a_prompt_are_those_of_more_seeds),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
         cmocka_unit_test(a_stopped_job_keeps_its_pictures),
     };

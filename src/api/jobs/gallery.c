@@ -1,6 +1,7 @@
 /* Pictures as files: see api/jobs/gallery.h. A contact sheet has at most a few dozen pictures. */
 #include "api/jobs/gallery.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "io/file/writable.h"
 #include "io/picture/sheet.h"
 
-enum { PAIR_COLUMNS_MAX = 8 };
+enum { ROW_COLUMNS_MAX = 8 };
 
 /* Whether `path` names one picture rather than a folder. */
 static bool is_file(const char *path)
@@ -47,12 +48,15 @@ static wd_status write_sheet(const char *path, const wd_sheet *sheet, wd_err *er
  * wd_png_write_with. */
 static wd_status write_one(const wd_gallery *g, const char *path, const uint8_t *rgb, wd_err *err)
 {
-    const char *prompt = g->prompt[g->written];
-    const size_t bytes = strlen(prompt) + strlen(g->made_by) + 64;
-    char *parameters;
+    const int64_t number = g->written / g->each;
+    const char *prompt = g->prompt[number];
+    const size_t bytes = strlen(prompt) + strlen(g->made_by) + 96;
+    char *parameters, seed[32] = "from a file";
     WD_TRY(wd_alloc((void **)&parameters, bytes, 1, "a picture", err));
-    snprintf(parameters, bytes, "%s\n%s, Noise number: %lld", prompt, g->made_by,
-             (long long)g->written);
+    if (!g->noise_is_given)
+        snprintf(seed, sizeof seed, "%" PRIu64, g->seed + (uint64_t)(g->written % g->each));
+    snprintf(parameters, bytes, "%s\n%s, Seed: %s, Noise number: %" PRId64, prompt, g->made_by,
+             seed, number);
     const wd_status status = wd_png_write_with(path, rgb, g->height, g->width, parameters, err);
     wd_free(parameters);
     return status;
@@ -85,18 +89,20 @@ wd_status wd__gallery_add(wd_gallery *g, const float *image, int64_t count, wd_e
     return WD_OK;
 }
 
-/* The sheet is nearly square; its last row may have empty cells. */
+/* The sheet is nearly square, or has a row for each prompt; its last row may have empty cells. */
 wd_status wd__gallery_finish(const wd_gallery *g, wd_err *err)
 {
     const uint8_t *shown[WD_GALLERY_SHEET_MAX] = {0};
     const char *labels[WD_GALLERY_SHEET_MAX] = {0};
     char path[WD_PATH_MAX];
     const int64_t n = g->written < WD_GALLERY_SHEET_MAX ? g->written : WD_GALLERY_SHEET_MAX;
-    const int64_t columns = (int64_t)ceil(sqrt((double)n));
+    const int64_t columns = g->each > 1 && g->each <= ROW_COLUMNS_MAX && g->each <= n
+                                ? g->each
+                                : (int64_t)ceil(sqrt((double)n));
     if (is_file(g->path) || !n) return WD_OK;
     for (int64_t i = 0; i < n; i++) {
         shown[i] = g->shown[i];
-        labels[i] = g->prompt[i];
+        labels[i] = g->prompt[i / g->each];
     }
     const wd_sheet sheet = {.rows = (n + columns - 1) / columns,
                             .columns = columns,
@@ -136,9 +142,9 @@ wd_status wd__gallery_write_pair(const char *path, const float *upper, const flo
                                  const char *const *titles, const char *const *prompt, wd_err *err)
 {
     const float *const image[2] = {upper, lower};
-    const uint8_t *shown[2 * PAIR_COLUMNS_MAX];
-    const char *labels[2 * PAIR_COLUMNS_MAX];
-    const int64_t n = count < PAIR_COLUMNS_MAX ? count : PAIR_COLUMNS_MAX;
+    const uint8_t *shown[2 * ROW_COLUMNS_MAX];
+    const char *labels[2 * ROW_COLUMNS_MAX];
+    const int64_t n = count < ROW_COLUMNS_MAX ? count : ROW_COLUMNS_MAX;
     uint8_t *block[2] = {0};
     const uint8_t **pictures[2] = {0};
     wd_status status = WD_OK;

@@ -13,9 +13,12 @@ enum { WD_GALLERY_SHEET_MAX = 64 }; /* pictures on the contact sheet */
 /* Pictures that are written one after another. */
 typedef struct wd_gallery {
     const char *path;          /* borrowed: a folder, or a .png file for the only picture */
-    const char *const *prompt; /* [count] borrowed */
+    const char *const *prompt; /* [count / each] borrowed */
     const char *made_by;       /* "Steps: 4, CFG scale: 1": written into each picture, behind its
                                 * prompt; borrowed */
+    int64_t each;              /* pictures of a prompt, one after another */
+    uint64_t seed;             /* of the first picture of a prompt; seed + 1 of the next, ... */
+    bool noise_is_given;       /* and is of no seed */
     int64_t count, written;
     int64_t height, width;                /* in pixels */
     uint8_t *shown[WD_GALLERY_SHEET_MAX]; /* rgb [height, width, 3] of the first pictures */
@@ -25,7 +28,8 @@ typedef struct wd_gallery {
  * it is missing, and gets 0000.png, 0001.png, ... What is written stays if a later call fails. */
 wd_status wd__gallery_add(wd_gallery *gallery, const float *image, int64_t count, wd_err *err);
 
-/* Writes contact-sheet.png into a folder: the first pictures with their prompts below them. */
+/* Writes contact-sheet.png into a folder: the first pictures with their prompts below them, and in
+ * each row those of one prompt, where it has several. */
 wd_status wd__gallery_finish(const wd_gallery *gallery, wd_err *err);
 void wd__gallery_close(wd_gallery *gallery); /* a zeroed one is fine */
 

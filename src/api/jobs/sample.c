@@ -33,8 +33,9 @@ typedef struct job {
     wd_pipeline pipeline;
     wd_merged merged;          /* of its LoRAs */
     wd_prompts file;           /* of --prompts */
-    const char *const *prompt; /* [count] */
-    int64_t count;
+    const char *const *prompt; /* [prompts] */
+    int64_t prompts, each;     /* each has so many pictures, one after another */
+    int64_t count;             /* of all pictures */
     wd_dtype dtype;
     int64_t height, width; /* of the latents */
     int64_t tokens;
@@ -65,11 +66,13 @@ static wd_status read_prompts(job *j, wd_err *err)
     if (o->prompts) {
         WD_TRY(wd_prompts_open(&j->file, o->prompts, NULL, err));
         j->prompt = (const char *const *)j->file.text;
-        j->count = j->file.count;
+        j->prompts = j->file.count;
     } else {
         j->prompt = o->prompt.item;
-        j->count = o->prompt.count;
+        j->prompts = o->prompt.count;
     }
+    j->each = o->images_per_prompt;
+    j->count = j->prompts * j->each;
     if (!j->count)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "sample needs --prompts FILE or --prompt TEXT: what to paint");
@@ -207,6 +210,7 @@ static wd_status plan(job *j, wd_err *err)
         .guidance_scale = {j->guidance_scale[0], j->guidance_scale[1]},
         .height = j->height,
         .width = j->width,
+        .images_per_prompt = j->each,
     };
     const wd_drawing drawing = {
         .job = WD_JOB_SAMPLE,
@@ -243,8 +247,9 @@ static wd_status paint(job *j, int64_t first, int64_t count, wd_err *err)
     const wd_painter_trace trace = {.latents = j->trace ? at : NULL};
     if (j->given)
         memcpy(j->latents, j->given + first * each, (size_t)(count * each) * sizeof(float));
-    else
-        wd_painter_noise(j->latents, j->options->seed, first, count, each);
+    for (int64_t i = first; i < first + count && !j->given; i++)
+        wd_painter_noise(j->latents + (i - first) * each,
+                         j->options->seed + (uint64_t)(i % j->each), i / j->each, 1, each);
     WD_TRY(wd_painter_run(j->painter, j->latents, &trace, first, count, err));
     j->paint_s += wd_clock_s() - begun;
     return WD_OK;
@@ -314,10 +319,10 @@ static wd_status draw(job *j, wd_err *err)
 
 typedef char trace_name[24];
 
-/* Ids and embeddings of a trace, with one negative prompt per picture, as in the pipeline. */
+/* Ids and embeddings of a trace, with one negative prompt per prompt, as in the pipeline. */
 typedef struct text_trace {
-    int64_t *ids;           /* [count, tokens] */
-    float *rows, *negative; /* [count, tokens, width] */
+    int64_t *ids;           /* [prompts, tokens] */
+    float *rows, *negative; /* [prompts, tokens, width] */
 } text_trace;
 
 static wd_status trace_text(text_trace *t, const wd_prompt_embeds *e, wd_err *err)
@@ -343,7 +348,8 @@ static wd_status write_trace(const job *j, wd_err *err)
     const wd_prompt_embeds *e = &j->embeds;
     const int64_t steps = j->steps, n = j->count;
     const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
-    const int64_t ids_dim[2] = {n, e->tokens}, rows_dim[3] = {n, e->tokens, e->width};
+    const int64_t ids_dim[2] = {e->count, e->tokens};
+    const int64_t rows_dim[3] = {e->count, e->tokens, e->width};
     const int64_t latents_dim[5] = {n, j->pipeline.dit.in_channels, 1, j->height, j->width};
     const int64_t image_dim[4] = {n, 3, j->height * scale, j->width * scale};
     text_trace text = {0};
@@ -393,21 +399,17 @@ static void say_what_is_written(const job *j, bool all)
  * folder. */
 static wd_status describe(job *j, const char *negative, wd_err *err)
 {
-    const wd_sample_options *o = j->options;
     const char *path = j->pipeline.path, *slash = strrchr(path, '/');
     const char *name = slash && slash[1] ? slash + 1 : path;
     const size_t bytes = strlen(negative) + strlen(name) + 320;
     const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
-    char noise[32] = "from a file";
     WD_TRY(wd_alloc((void **)&j->made_by, bytes, 1, "a picture", err));
-    if (!o->latents) snprintf(noise, sizeof noise, "%" PRIu64, o->seed);
     snprintf(j->made_by, bytes,
-             "%s%s%sSteps: %" PRId64 ", Sampler: %s, CFG scale: %g, Seed: %s, Size: %" PRId64
-             "x%" PRId64 ", Model: %s, Shift: %g, Version: WanDistiller %s",
+             "%s%s%sSteps: %" PRId64 ", Sampler: %s, CFG scale: %g, Size: %" PRId64 "x%" PRId64
+             ", Model: %s, Shift: %g, Version: WanDistiller %s",
              *negative ? "Negative prompt: " : "", negative, *negative ? "\n" : "", j->steps,
              j->scheduler.kind == WD_SCHEDULER_EULER ? "Euler" : "UniPC", j->guidance_scale[0],
-             noise, j->width * scale, j->height * scale, name, j->scheduler.flow_shift,
-             wd_version());
+             j->width * scale, j->height * scale, name, j->scheduler.flow_shift, wd_version());
     j->gallery.made_by = j->made_by;
     return WD_OK;
 }
@@ -419,6 +421,9 @@ static wd_status run(job *j, wd_err *err)
     const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
     j->gallery = (wd_gallery){.path = o->out,
                               .prompt = j->prompt,
+                              .each = j->each,
+                              .seed = o->seed,
+                              .noise_is_given = o->latents != NULL,
                               .count = j->count,
                               .height = j->height * scale,
                               .width = j->width * scale};
@@ -427,7 +432,7 @@ static wd_status run(job *j, wd_err *err)
     const char *negative = o->negative_prompt ? o->negative_prompt : j->pipeline.negative_prompt;
     WD_TRY(
         describe(j, j->guidance_scale[0] != 1 || j->guidance_scale[1] != 1 ? negative : "", err));
-    WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count, negative,
+    WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->prompts, negative,
                                  j->tokens, j->dtype, err));
     WD_TRY(plan(j, err));
     WD_TRY(wd__merged_open(&j->merged, &j->pipeline, j->dtype, err));

@@ -115,6 +115,7 @@ static const struct {
     {"resolution", "height", "width"},
     {"lora", "teacher_lora", NULL},
     {"lora_weights", "teacher_lora", NULL},
+    {"num_images_per_prompt", "images_per_prompt", NULL},
     {"num_inference_steps", "steps", NULL},
     {"infer_steps", "steps", NULL},
     {"steps", "num_steps", NULL},

@@ -31,7 +31,9 @@ static const wd_option sample_table[] = {
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
     {WD_SEED_LINE(seed, "0"), .group = "Pictures",
-     .help = "Picture i starts from noise number i of this seed"},
+     .help = "The picture of prompt i starts from noise number i of this seed"},
+    {WD_INT_LINE(images_per_prompt, "1", 1, 1000), .group = "Pictures",
+     .help = "Pictures of each prompt, one after another: of SEED, of SEED + 1, and so on"},
     {WD_TEXT_LINE(out, "", "PATH"), .group = "Pictures",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_WRITTEN,
      .help = "Folder for 0000.png, 0001.png, ... and contact-sheet.png; or a .png file for one "

@@ -318,7 +318,8 @@ wd_status wd__drawing_search_open(wd_drawing_search *s, const wd_drawing *drawin
 {
     *s = (wd_drawing_search){.drawing = drawing, .encoding_dtype = encoding};
     s->batch = drawing->batch ? drawing->batch : wd_painter_usual_batch(drawing->model[0]);
-    if (s->batch > drawing->model[0]->embeds->count) s->batch = drawing->model[0]->embeds->count;
+    const int64_t pictures = wd_painter_pictures(drawing->model[0]);
+    if (s->batch > pictures) s->batch = pictures;
     WD_TRY(open_budget(s, err));
     WD_TRY(choose_encoder(s, err));
     WD_TRY(choose_decoder(s, err));

@@ -115,7 +115,8 @@ int64_t wd_painter_usual_batch(const wd_painter_options *o)
     const int64_t tokens = (o->height / dit->patch[1]) * (o->width / dit->patch[2]);
     const int64_t batch = tokens < BATCH_TOKENS ? BATCH_TOKENS / tokens : 1;
     const int64_t most = batch < BATCH_MAX ? batch : BATCH_MAX;
-    return most < o->embeds->count ? most : o->embeds->count;
+    const int64_t all = wd_painter_pictures(o);
+    return most < all ? most : all;
 }
 
 const wd_residency_info *wd_painter_weights(const wd_painter *painter)
@@ -133,7 +134,7 @@ wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, w
     p->device = wd_queue_device(queue);
     p->each = options->pipeline->dit.in_channels * options->height * options->width;
     p->batch = options->batch_max ? options->batch_max : wd_painter_usual_batch(options);
-    if (p->batch > options->embeds->count) p->batch = options->embeds->count;
+    if (p->batch > wd_painter_pictures(options)) p->batch = wd_painter_pictures(options);
     wd_status status = open_parts(p, err);
     if (status != WD_OK)
         wd_painter_close(p);
@@ -195,7 +196,8 @@ static void begin(wd_painter *p, const float *latents, int64_t first, int64_t co
     p->first = first;
     p->bytes = (size_t)(count * p->each) * sizeof(float);
     p->count = count;
-    for (int64_t i = 0; i < count; i++) p->prompt[i] = first + i;
+    const int64_t each = p->options.images_per_prompt > 1 ? p->options.images_per_prompt : 1;
+    for (int64_t i = 0; i < count; i++) p->prompt[i] = (first + i) / each;
     wd_queue_copy_and_wait(p->queue, p->latents, latents, p->bytes);
 }
 
@@ -211,7 +213,7 @@ wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_t
     p->trace = trace ? *trace : (wd_painter_trace){0};
     begin(p, latents, first, count);
     if (!first && !wd_device_is_dry(p->device)) {
-        const int64_t batches = (p->options.embeds->count + p->batch - 1) / p->batch;
+        const int64_t batches = (wd_painter_pictures(&p->options) + p->batch - 1) / p->batch;
         p->progress = wd_progress_begin("drawing", "step", 0, batches * p->options.steps);
     }
     WD_TRY(wd_sampler_run(p->latents, count * p->each, &p->schedule,

@@ -14,14 +14,22 @@ typedef struct wd_painter_options {
     const wd_scheduler_config *scheduler; /* NULL: the pipeline's */
     wd_dtype dtype;                       /* F32 or BF16 */
     int64_t steps;
-    double guidance_scale[2]; /* of the high-noise (or only) and low-noise expert */
-    int64_t height, width;    /* of the latents */
-    int64_t batch_max;        /* pictures at a time; 0: chosen */
+    double guidance_scale[2];  /* of the high-noise (or only) and low-noise expert */
+    int64_t height, width;     /* of the latents */
+    int64_t images_per_prompt; /* 0: one; pictures of one prompt follow one another */
+    int64_t batch_max;         /* pictures at a time; 0: chosen */
     /* cpu and gpu: the model stays on the device that draws; offload: in host memory; disk: in its
      * files. Never changes a picture. */
     wd_strategy strategy;
     wd_queue *processor; /* borrowed during wd_painter_open; NULL: the strategy is not offload */
 } wd_painter_options;
+
+/* The pictures of all prompts. */
+static inline int64_t wd_painter_pictures(const wd_painter_options *options)
+{
+    return options->embeds->count *
+           (options->images_per_prompt > 1 ? options->images_per_prompt : 1);
+}
 
 /* Checks that the pipeline has all components for sampling, with undamaged weights: experts,
  * scheduler, VAE. */
@@ -52,7 +60,7 @@ typedef struct wd_painter_trace {
     float *const *velocity; /* [steps]: guided velocity at latents[i] */
 } wd_painter_trace;
 
-/* Samples prompts [first, first + count), count <= the batch. latents [count, C, 1, H, W] fp32
+/* Samples pictures [first, first + count), count <= the batch. latents [count, C, 1, H, W] fp32
  * (host) are noise before the call and clean latents after it; WD_NOT_FINITE if these are not
  * finite. `trace` may be NULL. */
 wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_trace *trace,
