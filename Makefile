@@ -92,7 +92,9 @@ bundle: build
 	@sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-linux-$$(uname -m).tar.xz
 
 install: build
+	@cmake --build --preset release --target wandistiller_shared
 	@cmake --install $(BUILD)
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ! command -v ldconfig >/dev/null || ldconfig
 
 clean:
 	@rm -rf $(BUILD)

@@ -1,5 +1,5 @@
-# make install: program, library, headers, pkg-config file; manual page and completions, which the
-# program itself writes from its option tables.
+# make install: program, libraries, headers, files for pkg-config and CMake; manual page and
+# completions, which the program itself writes from its option tables.
 set(WD_PKGCONFIG_REQUIRES "jansson sentencepiece libutf8proc libxxhash libpng libcrypto")
 set(WD_PKGCONFIG_LIBS -ldnnl)
 if(WD_OPENMP)
@@ -12,11 +12,21 @@ endif()
 if(PMIX_FOUND)
   string(APPEND WD_PKGCONFIG_REQUIRES " pmix")
 endif()
+string(APPEND WD_PKGCONFIG_LIBS " -lstdc++ -lpthread -lm -ldl")
 # From the folder of the pkg-config file to the prefix, wherever that is.
 file(RELATIVE_PATH WD_PKGCONFIG_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" WD_PKGCONFIG_PREFIX "${WD_PKGCONFIG_PREFIX}")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/wandistiller.pc.in
                ${PROJECT_BINARY_DIR}/wandistiller.pc @ONLY)
+# find_package(wandistiller): the same, for projects that are built by CMake.
+include(CMakePackageConfigHelpers)
+set(WD_CMAKE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/wandistiller)
+configure_package_config_file(
+  ${PROJECT_SOURCE_DIR}/cmake/wandistillerConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/wandistillerConfig.cmake INSTALL_DESTINATION ${WD_CMAKE_FOLDER}
+  PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/wandistillerConfigVersion.cmake
+                                 COMPATIBILITY SameMajorVersion)
 
 set(WD_GENERATED ${PROJECT_BINARY_DIR}/generated)
 set(WD_GENERATED_FILES)
@@ -32,8 +42,11 @@ foreach(pair man:wandistiller.1 bash:wandistiller.bash zsh:_wandistiller)
 endforeach()
 add_custom_target(wandistiller_manual ALL DEPENDS ${WD_GENERATED_FILES})
 
-install(TARGETS wandistiller_cli wandistiller
-        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS wandistiller_cli wandistiller wandistiller_shared
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${PROJECT_BINARY_DIR}/wandistillerConfig.cmake
+        ${PROJECT_BINARY_DIR}/wandistillerConfigVersion.cmake DESTINATION ${WD_CMAKE_FOLDER})
 install(FILES ${PROJECT_SOURCE_DIR}/include/wandistiller.h
         ${PROJECT_SOURCE_DIR}/include/wandistiller_status.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -116,9 +116,9 @@ list(REMOVE_DUPLICATES WD_ISA_LIST)
 list(TRANSFORM WD_ISA_LIST PREPEND WD_BUILT_ OUTPUT_VARIABLE WD_ISAS_BUILT)
 set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dev/cpu/kernels.c PROPERTIES
                             COMPILE_DEFINITIONS "${WD_ISAS_BUILT}")
-set(WD_OBJECTS $<TARGET_OBJECTS:wd_core_objects>)
+set(WD_OBJECT_TARGETS wd_core_objects)
 if(TARGET wd_cuda_image)
-  list(APPEND WD_OBJECTS $<TARGET_OBJECTS:wd_cuda_objects> $<TARGET_OBJECTS:wd_cuda_image>)
+  list(APPEND WD_OBJECT_TARGETS wd_cuda_objects wd_cuda_image)
 endif()
 if(WD_ISA_SOURCES)
   foreach(isa IN LISTS WD_ISA_LIST)
@@ -128,13 +128,31 @@ if(WD_ISA_SOURCES)
     target_compile_definitions(wd_isa_${isa} PRIVATE WD_ISA=${isa})
     target_compile_options(wd_isa_${isa} PRIVATE ${WD_ISA_OPTIMISE} ${WD_ISA_FLAGS_${isa}})
     target_link_libraries(wd_isa_${isa} PRIVATE wd_flags)
-    list(APPEND WD_OBJECTS $<TARGET_OBJECTS:wd_isa_${isa}>)
+    list(APPEND WD_OBJECT_TARGETS wd_isa_${isa})
   endforeach()
 endif()
+# One set of objects makes both libraries. Programs see what WD_API marks in the public headers.
+set_target_properties(${WD_OBJECT_TARGETS} PROPERTIES C_VISIBILITY_PRESET hidden
+                      CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+list(TRANSFORM WD_OBJECT_TARGETS REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE WD_OBJECTS)
 
 add_library(wandistiller STATIC ${WD_OBJECTS})
 target_include_directories(wandistiller PUBLIC ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(wandistiller PUBLIC wd_flags ${WD_LINK})
+
+add_library(wandistiller_shared SHARED ${WD_OBJECTS})
+target_include_directories(wandistiller_shared INTERFACE ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(wandistiller_shared PRIVATE wd_flags ${WD_LINK})
+# The version script hides what templates of the C++ library would export.
+set(WD_EXPORTS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+target_link_options(wandistiller_shared PRIVATE -Wl,--version-script=${WD_EXPORTS})
+if(NOT WD_SANITIZE) # whose functions the program has
+  target_link_options(wandistiller_shared PRIVATE -Wl,-z,defs)
+endif()
+set_target_properties(wandistiller_shared PROPERTIES OUTPUT_NAME wandistiller
+                      VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+                      LINK_DEPENDS ${WD_EXPORTS}
+                      BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
 
 file(GLOB WD_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
 list(FILTER WD_CLI_SOURCES EXCLUDE REGEX "_test\\.c$")

@@ -463,8 +463,10 @@ add_test(NAME checks/cuda_kernels_missing COMMAND sh
 # The program is hardened against hostile files; sanitizers and debug builds go other ways.
 if(NOT WD_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_test(NAME checks/hardening COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_hardening.sh
-           $<TARGET_FILE:wandistiller_cli>)
+           $<TARGET_FILE:wandistiller_cli> $<TARGET_FILE:wandistiller_shared>)
 endif()
+add_test(NAME checks/library COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_library.sh
+         ${PROJECT_SOURCE_DIR} $<TARGET_FILE:wandistiller_shared>)
 # The bundle for machines where nothing can be installed runs by itself; it starts ranks with MPI.
 if(MPI_C_FOUND AND WD_MPIRUN AND NOT WD_SANITIZE)
   add_test(NAME checks/bundle COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_bundle.sh

@@ -40,14 +40,14 @@ extern "C" {
 
 /* The version of the linked library; WD_VERSION and WD_VERSION_NUMBER are those of this header. A
  * header that is newer than the library has options that the library does not know. */
-const char *wd_version(void);
-int wd_version_number(void);
+WD_API const char *wd_version(void);
+WD_API int wd_version_number(void);
 
 /* What this library was built with, a line for each: "GPU kernels: built\nMPI: built\n". */
-const char *wd_features(void);
+WD_API const char *wd_features(void);
 
 /* Frees a text that a job returned; NULL is allowed. */
-void wd_text_free(char *text);
+WD_API void wd_text_free(char *text);
 
 /* ---- options: one struct per job ----
  *
@@ -404,28 +404,28 @@ typedef struct wd_train_result {
 } wd_train_result;
 
 /* *result: set on success; NULL is allowed. */
-wd_status wd_train(wd_train_result *result, const wd_train_options *options, wd_err *err);
+WD_API wd_status wd_train(wd_train_result *result, const wd_train_options *options, wd_err *err);
 /* For a rank that cannot even read its options: reports `error` as wd_train would report it to all
  * ranks, and does not return. In a process that was started alone it does nothing and returns. */
-void wd_train_fail(const wd_err *error);
+WD_API void wd_train_fail(const wd_err *error);
 /* Runs this program again under mpirun where `nproc_per_node` or `multi_gpu` ask for several ranks
  * that are not started yet; returns when they have ended. *exit_code: that of the ranks; -1: there
  * was nothing to start, and the caller continues with wd_train. argv[argc]: the program's arguments
  * without its own name. Meanwhile SIGINT and SIGTERM are passed on to the ranks. The process must
  * not have threads yet. */
-wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *options, int argc,
-                               char *const *argv, wd_err *err);
+WD_API wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *options, int argc,
+                                      char *const *argv, wd_err *err);
 /* WD_DOES_NOT_FIT: no strategy fits; *text is set nevertheless and says what is missing. */
-wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err);
-wd_status wd_sample(const wd_sample_options *options, wd_err *err);
-wd_status wd_forward(const wd_forward_options *options, wd_err *err);
-wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err);
-wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err);
-wd_status wd_convert(const wd_convert_options *options, wd_err *err);
-wd_status wd_report(const wd_report_options *options, wd_err *err);
+WD_API wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err);
+WD_API wd_status wd_sample(const wd_sample_options *options, wd_err *err);
+WD_API wd_status wd_forward(const wd_forward_options *options, wd_err *err);
+WD_API wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err);
+WD_API wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err);
+WD_API wd_status wd_convert(const wd_convert_options *options, wd_err *err);
+WD_API wd_status wd_report(const wd_report_options *options, wd_err *err);
 /* It returns when the request is left; the run takes it between two steps. */
-wd_status wd_tell(const wd_tell_options *options, wd_err *err);
-wd_status wd_bench(const wd_bench_options *options, wd_err *err);
+WD_API wd_status wd_tell(const wd_tell_options *options, wd_err *err);
+WD_API wd_status wd_bench(const wd_bench_options *options, wd_err *err);
 
 /* ---- options as data ---- */
 
@@ -490,22 +490,22 @@ typedef struct wd_option {
     unsigned flags;             /* WD_OPTION_REQUIRED ... */
 } wd_option;
 
-const char *wd_job_name(wd_job job);    /* "train" */
-const char *wd_job_summary(wd_job job); /* one line */
+WD_API const char *wd_job_name(wd_job job);    /* "train" */
+WD_API const char *wd_job_summary(wd_job job); /* one line */
 
 /* Finds the job called `name`. Unknown: WD_INVALID_ARGUMENT, and the error has the nearest name. */
-wd_status wd_job_find(wd_job *out, const char *name, wd_err *err);
+WD_API wd_status wd_job_find(wd_job *out, const char *name, wd_err *err);
 
 /* The table of a job, in the order of its help. */
-const wd_option *wd_options_of(wd_job job, int64_t *count);
+WD_API const wd_option *wd_options_of(wd_job job, int64_t *count);
 
 /* Bytes of the job's options struct. */
-size_t wd_options_bytes(wd_job job);
+WD_API size_t wd_options_bytes(wd_job job);
 
 /* Fills the job's options struct, which has `bytes` bytes, with the defaults of its table; required
  * options are NULL. Where the library's struct has another size, everything is set to zero, which
  * every job refuses. */
-void wd_options_default(void *options, size_t bytes, wd_job job);
+WD_API void wd_options_default(void *options, size_t bytes, wd_job job);
 
 /* wd_train_options wd_train_defaults(void), and so on for each job. */
 #define WD_DEFAULTS_LINE_(JOB, job, summary)                                                       \
@@ -520,12 +520,13 @@ WD_JOB_MAP(WD_DEFAULTS_LINE_)
 
 /* The option called `name`, without leading dashes. Unknown: NULL, and the error has the nearest
  * name. */
-const wd_option *wd_option_find(wd_job job, const char *name, wd_err *err);
+WD_API const wd_option *wd_option_find(wd_job job, const char *name, wd_err *err);
 
 /* Sets the option's field of `options` to `value`; to a list (WD_OPTION_TEXTS) it appends `value`.
  * The text is borrowed for as long as the options are used. A value of another type, out of range
  * or not among the choices is an error that says what was expected and found. */
-wd_status wd_option_set(void *options, const wd_option *option, const char *value, wd_err *err);
+WD_API wd_status wd_option_set(void *options, const wd_option *option, const char *value,
+                               wd_err *err);
 
 enum { WD_OPTIONS_MAX = 128 }; /* of a job */
 
@@ -541,23 +542,23 @@ typedef struct wd_option_source {
  * that a source gives to a list (WD_OPTION_TEXTS) replaces the texts of earlier sources; further
  * ones are appended. Two options of a source that give one field different values
  * (--teacher_on_cpu, --balance_teacher) are an error that names both. */
-wd_status wd_option_give(wd_option_source *source, void *options, const wd_option *option,
-                         const char *value, wd_err *err);
+WD_API wd_status wd_option_give(wd_option_source *source, void *options, const wd_option *option,
+                                const char *value, wd_err *err);
 
 /* Call this after the last wd_option_give of a source. Options of the source that contradict one
  * another are an error that names both. Values of earlier sources that contradict this source are
  * reset to their defaults. */
-wd_status wd_option_source_end(const wd_option_source *source, wd_job job, void *options,
-                               wd_err *err);
+WD_API wd_status wd_option_source_end(const wd_option_source *source, wd_job job, void *options,
+                                      wd_err *err);
 
 /* Checks that the required options are given, that all values are in range, and that none
  * contradicts another. Every job calls this first. */
-wd_status wd_options_check(wd_job job, const void *options, wd_err *err);
+WD_API wd_status wd_options_check(wd_job job, const void *options, wd_err *err);
 
 /* Writes the option's value as a user would give it ("" : not given, texts joined by ", ") into
  * `out`, cut to its size; returns `out`. */
-const char *wd_option_text(char *out, size_t out_bytes, const void *options,
-                           const wd_option *option);
+WD_API const char *wd_option_text(char *out, size_t out_bytes, const void *options,
+                                  const wd_option *option);
 
 /* A file of options: a JSON object of option names and values (numbers, true and false, texts, and
  * arrays of texts), or the run.json of a run, from which it takes "options": the options that the
@@ -567,12 +568,12 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
  * wd_config_apply puts into options, so close it after the options were used. */
 typedef struct wd_config wd_config;
 
-wd_status wd_config_open(wd_config **out, const char *path, wd_err *err);
-void wd_config_close(wd_config *config); /* NULL is allowed */
+WD_API wd_status wd_config_open(wd_config **out, const char *path, wd_err *err);
+WD_API void wd_config_close(wd_config *config); /* NULL is allowed */
 
 /* Sets the options that the file names, as one source. An unknown name, an unusable value, or a
  * contradiction is an error that names the file and the option. */
-wd_status wd_config_apply(wd_config *config, wd_job job, void *options, wd_err *err);
+WD_API wd_status wd_config_apply(wd_config *config, wd_job job, void *options, wd_err *err);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,13 @@
 extern "C" {
 #endif
 
+/* Marks the functions that the shared library exports; it has no other symbols for programs. */
+#ifdef __GNUC__
+#define WD_API __attribute__((visibility("default")))
+#else
+#define WD_API
+#endif
+
 /* Every status that a call can return: its name, the exit code of the command line, its text. */
 #define WD_STATUS_MAP(X)                                                                           \
     X(OK, 0, "success")                                                                            \
@@ -44,7 +51,7 @@ typedef struct wd_err {
 } wd_err;
 
 /* The text of a status ("a file, folder, ... is missing"), never NULL. */
-const char *wd_status_text(wd_status status);
+WD_API const char *wd_status_text(wd_status status);
 
 typedef enum wd_log_level { WD_LOG_ERROR, WD_LOG_WARNING, WD_LOG_INFO, WD_LOG_DEBUG } wd_log_level;
 
@@ -53,7 +60,7 @@ typedef enum wd_log_level { WD_LOG_ERROR, WD_LOG_WARNING, WD_LOG_INFO, WD_LOG_DE
 typedef void wd_log_fn(void *context, wd_log_level level, const char *message);
 
 /* Sends messages of `level` and of more severe levels to `fn`. NULL, the default: to nobody. */
-void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level);
+WD_API void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level);
 
 /* Which part of its work the running job is doing, and how much of that part is done. */
 typedef struct wd_progress {
@@ -74,7 +81,7 @@ typedef void wd_progress_fn(void *context, const wd_progress *progress);
 
 /* Sends progress to `fn`. NULL, the default: progress is written to the log, as lines of
  * WD_LOG_INFO that become rarer the longer a part lasts. */
-void wd_progress_to(wd_progress_fn *fn, void *context);
+WD_API void wd_progress_to(wd_progress_fn *fn, void *context);
 
 /* A picture that `sample`, `eval` or a sample sheet of `train` has drawn and written. */
 typedef struct wd_picture {
@@ -86,7 +93,7 @@ typedef struct wd_picture {
 
 /* Receives every picture once its file is written, on the same thread as a wd_progress_fn. */
 typedef void wd_picture_fn(void *context, const wd_picture *picture);
-void wd_pictures_to(wd_picture_fn *fn, void *context); /* NULL, the default: to nobody */
+WD_API void wd_pictures_to(wd_picture_fn *fn, void *context); /* NULL, the default: to nobody */
 
 /* Asks the running job to stop soon, as Ctrl-C does. Training then writes its checkpoint and its
  * student, if it has taken a step, and succeeds; other jobs end with WD_INTERRUPTED. The function
@@ -95,20 +102,20 @@ void wd_pictures_to(wd_picture_fn *fn, void *context); /* NULL, the default: to 
  * Returns whether the caller should tell the user. It should not where a stop was already
  * requested, nor in one of several ranks: mpirun sends the signal to all of them, also when one of
  * them has failed. */
-bool wd_request_stop(void);
+WD_API bool wd_request_stop(void);
 
 /* Whether the running job has files that only it can remove: weights that it has merged with LoRAs
  * lie in a temporary folder until it ends. A program that lets signals end a job at once should
  * call wd_request_stop instead while this is true. The function may be called from a signal
  * handler. */
-bool wd_stop_cleans_up(void);
-bool wd_stop_requested(void);
+WD_API bool wd_stop_cleans_up(void);
+WD_API bool wd_stop_requested(void);
 
 /* For a handler of SIGBUS, the signal that is raised where a mapped model file is cut short while
  * it is in use, or cannot be read from its disk. Returns whether `address` (si_addr) lies in a file
  * that a job has mapped, and if so writes its path into `out`, cut to `out_bytes` (at least 1). The
  * function may be called from a signal handler and from any thread. */
-bool wd_mapped_file_at(char *out, size_t out_bytes, const void *address);
+WD_API bool wd_mapped_file_at(char *out, size_t out_bytes, const void *address);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,6 @@
 #!/bin/sh
-# check_hardening.sh PROGRAM: fails unless the program has what cmake/hardening.cmake asks for, and
-# if it may load libraries from the folder where it is started.
-program=$1
+# check_hardening.sh FILE...: fails unless each, a program or a shared library, has what
+# cmake/hardening.cmake asks for, and if it may load libraries from the folder where it is started.
 failed=0
 expect()
 {
@@ -12,11 +11,13 @@ expect()
 }
 
 command -v readelf >/dev/null || { echo "readelf is missing: install binutils"; exit 1; }
-expect "position-independent code" -h 'Type: +DYN'
-expect "read-only relocations" -l 'GNU_RELRO'
-expect "binding at the start" -d 'FLAGS.*NOW'
-expect "stack that is not executable" -l 'GNU_STACK .* RW +0x'
-expect "stack protector" --dyn-syms '__stack_chk_fail'
-expect "checked copies (_FORTIFY_SOURCE)" --dyn-syms '__(mem|str|vsn?|sn?)[a-z]*_chk'
-sh "$(dirname "$0")/check_runpath.sh" "$program" || failed=1
+for program in "$@"; do
+    expect "position-independent code" -h 'Type: +DYN'
+    expect "read-only relocations" -l 'GNU_RELRO'
+    expect "binding at the start" -d 'FLAGS.*NOW'
+    expect "stack that is not executable" -l 'GNU_STACK .* RW +0x'
+    expect "stack protector" --dyn-syms '__stack_chk_fail'
+    expect "checked copies (_FORTIFY_SOURCE)" --dyn-syms '__(mem|str|vsn?|sn?)[a-z]*_chk'
+    sh "$(dirname "$0")/check_runpath.sh" "$program" || failed=1
+done
 exit $failed

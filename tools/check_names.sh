@@ -34,6 +34,7 @@ function define_constants(text,    item, n, i) {
 }
 function read_line(line) {
     gsub(/\/\*([^*]|\*[^\/])*\*\//, "", line)
+    sub(/^WD_API /, "", line)
     if (define_match(line, "^ *# *define +WD_[A-Za-z0-9_]+")) return
     if (line ~ /^(typedef )?enum.*[{]/) in_enum = 1
     if (in_enum) define_constants(line)

@@ -145,7 +145,7 @@ wd_status wd_resize(void **block, size_t count, size_t size, const char *what, w
 wd_status wd_copy_text(char **out, const char *text, wd_err *err)
 {
     size_t bytes = strlen(text) + 1;
-    void *copy;
+    void *copy = NULL;
     WD_TRY(wd_alloc(&copy, bytes, 1, "a text", err));
     memcpy(copy, text, bytes);
     *out = copy;

@@ -184,7 +184,7 @@ out:
 
 wd_status wd_pipeline_check_weights(const wd_pipeline *p, wd_component component, wd_err *err)
 {
-    wd_safetensors *set;
+    wd_safetensors *set = NULL;
     const bool two = component == WD_COMPONENT_TRANSFORMER && p->boundary_ratio > 0 &&
                      p->has[WD_COMPONENT_TRANSFORMER_2];
     WD_TRY(wd_pipeline_open_weights(&set, p, component, err));

@@ -136,7 +136,7 @@ void wd__chord_shape(wd_chord *c, const float *sigma, double diversity_gain)
 wd_chord wd__chord_at(const wd_trajectory_options *options, int64_t number)
 {
     wd_chord c = find(options, number);
-    float sigma[WD_CHORD_STEPS_MAX + 1];
+    float sigma[WD_CHORD_STEPS_MAX + 1] = {0};
     for (int64_t i = 0; i < c.length; i++) {
         c.target[i] = target_of(options, &c, c.slot, i);
         const wd_target_info target = wd__trajectory_target(options, c.target[i]);
