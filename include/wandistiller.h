@@ -575,6 +575,43 @@ WD_API void wd_config_close(wd_config *config); /* NULL is allowed */
  * contradiction is an error that names the file and the option. */
 WD_API wd_status wd_config_apply(wd_config *config, wd_job job, void *options, wd_err *err);
 
+/* ---- options by name ----
+ *
+ * For programs that know no struct, such as bindings of other languages: names and values are
+ * texts, and results are JSON. */
+
+/* The options of one job. They own copies of all texts that were set. */
+typedef struct wd_options wd_options;
+
+/* Makes the options of `job` with the defaults of its table. The caller frees *out with
+ * wd_options_free. */
+WD_API wd_status wd_options_new(wd_options **out, wd_job job, wd_err *err);
+WD_API void wd_options_free(wd_options *options); /* NULL is allowed */
+
+/* Sets the option called `name`, without leading dashes, as the command line does: a list
+ * (WD_OPTION_TEXTS) gets one more text, any other option gets the value in place of an earlier one;
+ * NULL is the value of an option that is given without one (`bare` of its table).
+ * "config" applies a file of options (wd_config_open), and is set first, since later calls replace
+ * the file's values. `name` and `value` are copied. WD_INVALID_ARGUMENT: an unknown name, with the
+ * nearest one; or an unusable value, with what was expected. After an error the options can only be
+ * freed. */
+WD_API wd_status wd_options_set(wd_options *options, const char *name, const char *value,
+                                wd_err *err);
+
+/* Runs the job. *result: JSON, which the caller frees with wd_text_free; it is set where the job's
+ * own function sets its text. plan, eval and inspect give what they print with the option json.
+ * train gives {"stopped", "steps", "targets", "loss", "seconds", "output_dir"}, with the values of
+ * wd_train_result, NaN as null; sample, convert and forward give {"out"}; bench gives {"lines"}.
+ * `train` starts no ranks here: see wd_train_start_ranks. */
+WD_API wd_status wd_options_run(char **result, wd_options *options, wd_err *err);
+
+/* The table of a job as a JSON array, in the order of its help, with an object for each option:
+ * {"name", "type", "default", "bare", "choices", "min", "max", "metavar", "group", "help",
+ * "required", "positional", "file", "written", "legacy"}: the fields of wd_option, null where they
+ * are empty. The type is "flag", "int", "seed", "float", "text", "choice" or "texts". The caller
+ * frees *text with wd_text_free. */
+WD_API wd_status wd_options_list(char **text, wd_job job, wd_err *err);
+
 #ifdef __cplusplus
 }
 #endif
