@@ -25,7 +25,10 @@ target_include_directories(wd_core_objects PUBLIC ${PROJECT_SOURCE_DIR}/src
                            PRIVATE ${PROJECT_SOURCE_DIR} ${DNNL_INCLUDE})
 target_link_libraries(wd_core_objects PUBLIC wd_flags PkgConfig::JANSSON PkgConfig::UTF8PROC
                       PkgConfig::XXHASH PRIVATE PkgConfig::SENTENCEPIECE PNG::PNG OpenSSL::Crypto)
-set(WD_MPI_BUILT $<IF:$<BOOL:${MPI_C_FOUND}>,built,not built>)
+set(WD_MPI_BUILT "not built")
+if(MPI_C_FOUND)
+  set(WD_MPI_BUILT built)
+endif()
 set_source_files_properties(
   ${PROJECT_SOURCE_DIR}/src/api/jobs/api.c PROPERTIES COMPILE_DEFINITIONS
   "WD_FEATURES=\"GPU kernels: ${WD_CUDA_BUILT}\\nMPI: ${WD_MPI_BUILT}\\n\"")
