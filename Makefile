@@ -12,6 +12,7 @@
 #   make gpu-check  checks and measures a GPU (DEVICE=cuda:0), in parts (PART=first) of 9 minutes
 #   make bundle     packs program, libraries and gpu-check for machines where nothing can be
 #                   installed
+#   make wheel      packs the Python package with its libraries, for pip on other machines
 #   make install    installs to PREFIX (/usr/local), below DESTDIR
 #
 # What is missing on a Debian machine is installed first (tools/setup.sh).
@@ -91,6 +92,9 @@ bundle: build
 	@cmake --build --preset release --target gpu_check_programs
 	@sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-linux-$$(uname -m).tar.xz
 
+wheel: setup
+	@sh tools/make_wheel.sh $(BUILD)
+
 install: build
 	@cmake --build --preset release --target wandistiller_shared
 	@cmake --install $(BUILD)
@@ -101,4 +105,4 @@ clean:
 
 .NOTPARALLEL:
 .PHONY: all setup setup-fuzz setup-format build build-all demo test check test-long test-asan \
-	test-tsan fuzz bench torture gpu-check bundle install clean
+	test-tsan fuzz bench torture gpu-check bundle wheel install clean

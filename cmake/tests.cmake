@@ -501,6 +501,15 @@ add_test(NAME checks/install COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_instal
          ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER} ${WD_SANITIZE_FLAG})
 set_tests_properties(checks/install PROPERTIES TIMEOUT 240)
 
+# The Python package, of the library that is built here.
+if(NOT WD_SANITIZE)
+  add_test(NAME checks/python COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_python.sh
+           ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} $<TARGET_FILE:wandistiller_shared>
+           $<TARGET_FILE:wandistiller_cli>)
+  set_tests_properties(checks/python PROPERTIES TIMEOUT ${WD_TEST_SECONDS} SKIP_RETURN_CODE 77
+                       ENVIRONMENT "${WD_TEST_ENVIRONMENT}")
+endif()
+
 # What must hold on every instruction set: the lower ones that this machine has, too. The highest is
 # what all other tests run on.
 file(STRINGS /proc/cpuinfo WD_CPU_FLAGS REGEX "^flags" LIMIT_COUNT 1)

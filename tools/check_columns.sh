@@ -3,8 +3,8 @@
 # Usage: tools/check_columns.sh [source folder]
 set -eu
 cd "${1:-$(dirname "$0")/..}"
-files=$(find src bench tests include examples tools cmake Makefile CMakeLists.txt -type f \
-    ! -path "tests/corpus/*/*" \
+files=$(find src bench tests include examples python tools cmake Makefile CMakeLists.txt \
+    pyproject.toml -type f ! -path "tests/corpus/*/*" \
     ! -name '*.md' ! -name '*.json' ! -name '*.safetensors' ! -path '*/__pycache__/*')
 # shellcheck disable=SC2086
 if LC_ALL=C.UTF-8 grep -nEI '^.{101,}' $files; then

@@ -1,0 +1,214 @@
+"""The jobs behind the functions of _options.py, which is made of the library's option tables."""
+
+from __future__ import annotations
+
+import operator
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Callable, Generator, Iterator, Mapping, Optional
+
+from . import _errors, _library, _run
+from ._run import Event, Picture, Progress
+
+OnProgress = Optional[Callable[[Progress], object]]
+OnPicture = Optional[Callable[[Picture], object]]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How a run of train has ended."""
+
+    stopped: bool  #: before it was done: by request, or by stop_at_step
+    steps: int  #: of the run, including steps before it was resumed
+    targets: int  #: velocities that the teacher has computed for the run, or that were stored
+    loss: float | None  #: mean of the last hundred steps; None: no step since it was resumed
+    seconds: float  #: of training, including seconds before it was resumed
+    output_dir: Path  #: the student, a pipeline folder of diffusers
+
+
+# ---- values of Python as those of the command line ----
+
+
+def _unusable(name: str, expected: str, value: Any) -> _errors.InvalidArgument:
+    return _errors.InvalidArgument(f"--{name}: expected {expected}, found {value!r}")
+
+
+def _text(name: str, value: Any) -> bytes:
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, (str, os.PathLike)):
+        text = os.fsdecode(value)
+    elif isinstance(value, float):
+        text = repr(float(value))
+    else:
+        try:
+            text = str(operator.index(value))
+        except TypeError:
+            raise _unusable(name, "a text, a path, a number or a bool", value) from None
+    raw = text.encode("utf-8", "surrogateescape")
+    if b"\0" in raw:
+        raise _unusable(name, "a text without a zero byte", value)
+    return raw
+
+
+def _values(name: str, value: Any, option: Mapping[str, Any] | None) -> Iterator[bytes | None]:
+    """What the command line would give; None: the option without a value."""
+    kind = option["type"] if option else "text"
+    if kind == "texts" and not isinstance(value, (str, os.PathLike)):
+        for item in value:
+            yield _text(name, item)
+    elif isinstance(value, bool) and option and "false" not in (option["choices"] or ["false"]):
+        if not value or not option["bare"]:
+            raise _unusable(name, ", ".join(option["choices"]), value)
+        yield None
+    elif isinstance(value, bool) and kind == "text" and option:
+        if not value or not option["bare"]:
+            raise _unusable(name, "a text", value)
+        yield None
+    else:
+        yield _text(name, value)
+
+
+def _options(job: str, given: Mapping[str, Any]) -> _library.Options:
+    """given: values by name, of which None means not given; "config" comes first."""
+    table = _library.table(job)
+    options = _library.Options(job)
+    try:
+        for name in sorted(given, key=lambda name: name != "config"):
+            if given[name] is not None:
+                for value in _values(name, given[name], table.get(name)):
+                    options.set(name, value)
+    except BaseException:
+        options.close()
+        raise
+    return options
+
+
+def _resumed(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where only `resume` says which run goes on, its run.json says the rest, as on the command
+    line."""
+    resume = given.get("resume")
+    has_teacher = given.get("teacher_path") or given.get("transformer")
+    if not isinstance(resume, (str, os.PathLike)) or os.fspath(resume) == "auto":
+        return given
+    if given.get("config") or (has_teacher and given.get("data_path")):
+        return given
+    folder = Path(os.path.realpath(resume))
+    if folder.parent.name == "checkpoints" and not (folder / "run.json").is_file():
+        folder = folder.parent.parent
+    if not (folder / "run.json").is_file():
+        raise _errors.InvalidArgument(
+            f"--resume {os.fspath(resume)}: expected a run's folder, which has a run.json, or one "
+            "of its checkpoints, found neither; or give teacher_path and data_path, too")
+    moved = {"config": folder / "run.json"}
+    if given.get("output_dir") is None:
+        moved["output_dir"] = folder
+    return {**given, **moved}
+
+
+# ---- jobs ----
+
+
+def _run_job(job: str, given: Mapping[str, Any], progress: OnProgress = None,
+             pictures: OnPicture = None) -> Any:
+    events = _run.events(_options(job, given), progress is not None, pictures is not None)
+    try:
+        while True:
+            event = next(events)
+            if isinstance(event, Picture):
+                if pictures:
+                    pictures(event)
+            elif progress:
+                progress(event)
+    except StopIteration as end:
+        return end.value
+    finally:
+        events.close()
+
+
+def _train_result(result: Mapping[str, Any]) -> TrainResult:
+    return TrainResult(**{**result, "output_dir": Path(result["output_dir"])})
+
+
+def train(given: Mapping[str, Any], progress: OnProgress, pictures: OnPicture) -> TrainResult:
+    return _train_result(_run_job("train", _resumed(given), progress, pictures))
+
+
+class TrainRun:
+    """A run that is underway: an iterator of Progress, which has a `result` at its end.
+
+    The run begins with the first step of the loop, and goes on while the loop's body works. A loop
+    that is left early ends the run when the iterator is closed or no longer used; `with` does that
+    at once. Then it writes its checkpoint and its student, as after stop().
+    """
+
+    def __init__(self, given: Mapping[str, Any], pictures: OnPicture) -> None:
+        self.result: TrainResult | None = None
+        self._options = _options("train", _resumed(given))
+        self._loop = self._events(pictures)
+
+    def _events(self, pictures: OnPicture) -> Generator[Progress, None, None]:
+        events: Generator[Event, None, Any] = _run.events(self._options, True,
+                                                                pictures is not None)
+        try:
+            while True:
+                event = next(events)
+                if isinstance(event, Progress):
+                    yield event
+                elif pictures:
+                    pictures(event)
+        except StopIteration as end:
+            self.result = _train_result(end.value)
+        finally:
+            events.close()
+
+    def __iter__(self) -> TrainRun:
+        return self
+
+    def __next__(self) -> Progress:
+        return next(self._loop)
+
+    def stop(self) -> None:
+        """Asks the run to stop: the loop ends once its checkpoint and its student are written."""
+        _library.library.wd_request_stop()
+
+    def close(self) -> None:
+        """Stops the run, if it has not ended, and waits for its end."""
+        self._loop.close()
+        self._options.close()
+
+    def __enter__(self) -> TrainRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def sample(given: Mapping[str, Any], progress: OnProgress) -> list[Picture]:
+    drawn: list[Picture] = []
+    if given.get("out") is not None:
+        _run_job("sample", given, progress, drawn.append)
+    else:
+        with tempfile.TemporaryDirectory(prefix="wandistiller-") as folder:
+            out = Path(folder, "pictures")
+            _run_job("sample", {**given, "out": out}, progress, drawn.append)
+        drawn = [replace(picture, path=None) for picture in drawn]
+    return drawn[:-1] if len(drawn) > 1 else drawn  # the last of several is their contact sheet
+
+
+def plan(given: Mapping[str, Any]) -> dict[str, Any]:
+    return _run_job("plan", given)
+
+
+def eval(given: Mapping[str, Any], progress: OnProgress, pictures: OnPicture) -> dict[str, Any]:
+    return _run_job("eval", given, progress, pictures)
+
+
+def inspect(given: Mapping[str, Any]) -> dict[str, Any]:
+    return _run_job("inspect", given)
+
+
+def convert(given: Mapping[str, Any], progress: OnProgress) -> Path:
+    return Path(_run_job("convert", given, progress)["out"])

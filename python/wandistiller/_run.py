@@ -1,0 +1,181 @@
+"""A job on a thread of its own, and what it tells meanwhile, as a generator.
+
+The library works on the thread; its callbacks put what they are told into a queue. The caller's
+thread takes it from there, so callbacks of the user run where the job was called, their exceptions
+end the job, and Ctrl-C arrives while the job computes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+import math
+import queue
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generator, Union
+
+from . import _library
+from ._library import library
+
+_log = logging.getLogger("wandistiller")
+_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)  # wd_log_level
+_STACK_BYTES = 8 << 20  # as in src/cli/main.c
+_THREAD_NAME = "wandistiller job"
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Which part of its work a job is doing, and how much of that part is done."""
+
+    what: str  #: "training", "encoding prompts"
+    unit: str  #: the unit of done and total: "step", "prompt"
+    done: int
+    total: int | None  #: None: a time limit sets the end, or the end is not known
+    seconds: float  #: since this part of the job began
+    rate: float | None  #: units per second; None: not known yet
+    seconds_left: float | None  #: None: not known yet
+    loss: float | None  #: of the last step of training; None elsewhere
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that a job has drawn. Notebooks show it; `array` needs numpy."""
+
+    path: Path | None  #: its PNG file; None: it was not kept
+    height: int
+    width: int
+    rgb: bytes = field(repr=False)  #: height * width * 3 bytes from the top
+    png: bytes = field(repr=False)  #: the file's bytes
+
+    @property
+    def array(self) -> Any:
+        """uint8 [height, width, 3], a numpy array that can be written to."""
+        import numpy
+
+        pixels = numpy.frombuffer(self.rgb, numpy.uint8)
+        return pixels.reshape(self.height, self.width, 3).copy()
+
+    def _repr_png_(self) -> bytes:
+        return self.png
+
+
+Event = Union[Progress, Picture]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _progress_of(p: _library.CProgress) -> Progress:
+    return Progress(p.what.decode(), p.unit.decode(), p.done, p.total or None, p.seconds,
+                    _known(p.rate), _known(p.seconds_left), _known(p.loss))
+
+
+def _picture_of(p: _library.CPicture) -> Picture:
+    path = Path(p.path.decode("utf-8", "surrogateescape"))
+    return Picture(path, p.height, p.width, ctypes.string_at(p.rgb, p.height * p.width * 3),
+                   path.read_bytes())
+
+
+@_library.LOG_FN
+def _to_logging(_context: None, level: int, message: bytes) -> None:
+    _log.log(_LEVELS[level], "%s", message.decode("utf-8", "replace"))
+
+
+class _Done:
+    """The end of a job: its result, or why there is none."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+def _start(options: _library.Options, told: queue.SimpleQueue[Any]) -> threading.Thread:
+    def work() -> None:
+        done = _Done()
+        try:
+            done.result = options.run()
+        except BaseException as error:
+            done.error = error
+        told.put(done)
+
+    before = threading.stack_size(_STACK_BYTES)
+    try:
+        thread = threading.Thread(target=work, name=_THREAD_NAME, daemon=True)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    return thread
+
+
+def _stop(thread: threading.Thread) -> None:
+    """Asks the job to stop, and waits. A job that only begins forgets what it was asked before."""
+    while thread.is_alive():
+        try:
+            library.wd_request_stop()
+            thread.join(0.1)
+        except KeyboardInterrupt:
+            pass  # it is stopping
+
+
+@atexit.register
+def _stop_at_exit() -> None:
+    """A loop that was left early may still have its run when the program ends."""
+    for thread in threading.enumerate():
+        if thread.name == _THREAD_NAME:
+            _stop(thread)
+
+
+def events(options: _library.Options, tells: bool,
+           shows: bool) -> Generator[Event, None, Any]:
+    """Runs the job; yields progress if it `tells`, and pictures if it `shows`; returns its result.
+
+    Left early, by an exception or by close(), it has the job stop, and waits for its end. Without
+    `tells` progress goes to the log.
+    """
+    if not _one_at_a_time.acquire(blocking=False):
+        raise RuntimeError("a job runs in this process already: expected one at a time")
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def show(_context: None, p: Any) -> None:
+        try:
+            told.put(_picture_of(p.contents))
+        except Exception as error:  # its file is gone, or there is no memory
+            told.put(error)
+
+    def tell(_context: None, p: Any) -> None:
+        told.put(_progress_of(p.contents))
+
+    no_progress, no_pictures = _library.PROGRESS_FN(), _library.PICTURE_FN()
+    progress_fn = _library.PROGRESS_FN(tell) if tells else no_progress
+    pictures_fn = _library.PICTURE_FN(show) if shows else no_pictures
+    try:
+        level = _log.getEffectiveLevel()
+        library.wd_log_to(_to_logging, None, max(0, sum(level <= at for at in _LEVELS) - 1))
+        library.wd_progress_to(progress_fn, None)
+        library.wd_pictures_to(pictures_fn, None)
+        thread = _start(options, told)
+        event: Any = None
+        try:
+            while True:
+                event = told.get()
+                if isinstance(event, _Done):
+                    break
+                if isinstance(event, Exception):
+                    raise event
+                yield event
+        finally:
+            if not isinstance(event, _Done):
+                _stop(thread)
+            thread.join()
+            library.wd_progress_to(no_progress, None)
+            library.wd_pictures_to(no_pictures, None)
+        if event.error is not None:
+            raise event.error
+        return event.result
+    finally:
+        options.close()
+        _one_at_a_time.release()
