@@ -132,7 +132,10 @@ static bool is_command(const char *line)
 /* What `sh` blocks call and this test does not run. */
 static bool is_of_other_program(const command *c)
 {
-    return c->words && !strcmp(c->word[0], "make");
+    static const char *const others[] = {"make", "cc", "pip"};
+    for (size_t i = 0; i < sizeof others / sizeof *others && c->words; i++)
+        if (!strcmp(c->word[0], others[i])) return true;
+    return false;
 }
 
 /* What only stands for words of the reader's. */
@@ -250,6 +253,7 @@ static const struct {
     {"docs/from-python.md", 18, true},
     {"docs/glossary.md", 0, false},
     {"docs/gpu.md", 0, true},
+    {"docs/library.md", 0, true},
     {"docs/models.md", 8, true},
     {"docs/monitoring.md", 3, true},
     {"docs/options.md", 1, true},
