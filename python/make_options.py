@@ -49,6 +49,9 @@ FUNCTIONS = [
     ("inspect", "inspect", "dict[str, Any]", [],
      "Returns what `wandistiller inspect --json` prints."),
     ("convert", "convert", "Path", [PROGRESS], "Returns the path of what it has written."),
+    ("report", "report", "Path", [], "Returns the path of the page."),
+    ("tell", "tell", "None", [], "Returns when the request is left; the run takes it between two "
+     "steps."),
 ]
 
 
@@ -80,6 +83,8 @@ def hint(option):
     if kind == "choice":
         names = "Literal[" + ", ".join(f'"{name}"' for name in option["choices"]) + "]"
         return names + (" | bool" if option["bare"] else "")
+    if kind == "int" and option["choices"]:
+        return "int | Literal[" + ", ".join(f'"{word}"' for word in option["choices"]) + "]"
     text = "File" if option["file"] else "str"
     return {"flag": "bool", "int": "int", "seed": "int", "float": "float",
             "texts": f"{text} | Sequence[{text}]",

@@ -17,7 +17,7 @@ from ._errors import (BadFormat, DeviceFault, DoesNotFit, Error, Internal, Inter
                       RankLost, Unsupported)
 from ._jobs import TrainResult, TrainRun
 from ._library import library as _loaded
-from ._options import convert, eval, inspect, plan, sample, train, train_iter
+from ._options import convert, eval, inspect, plan, report, sample, tell, train, train_iter
 from ._run import Picture, Progress
 
 __version__ = _loaded.wd_version().decode()
@@ -32,5 +32,5 @@ __all__ = [  # but for `eval`, which would take the place of Python's own
     "BadFormat", "DeviceFault", "DoesNotFit", "Error", "Internal", "Interrupted",
     "InvalidArgument", "IOFailed", "Mismatch", "NotFinite", "NotFound", "OutOfMemory", "Picture",
     "Progress", "RankLost", "TrainResult", "TrainRun", "Unsupported", "convert", "features",
-    "inspect", "plan", "sample", "train", "train_iter",
+    "inspect", "plan", "report", "sample", "tell", "train", "train_iter",
 ]

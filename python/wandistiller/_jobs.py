@@ -212,3 +212,11 @@ def inspect(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def convert(given: Mapping[str, Any], progress: OnProgress) -> Path:
     return Path(_run_job("convert", given, progress)["out"])
+
+
+def report(given: Mapping[str, Any]) -> Path:
+    return Path(_run_job("report", given)["out"])
+
+
+def tell(given: Mapping[str, Any]) -> None:
+    _run_job("tell", given)

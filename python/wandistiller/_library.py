@@ -16,7 +16,7 @@ from typing import Any
 
 from . import _errors
 
-JOBS = ("train", "plan", "sample", "eval", "inspect", "convert")
+JOBS = ("train", "plan", "sample", "eval", "inspect", "convert", "report", "tell")
 
 
 class Err(ctypes.Structure):
@@ -41,7 +41,8 @@ class CProgress(ctypes.Structure):
         ("rate", ctypes.c_double),
         ("seconds_left", ctypes.c_double),
         ("loss", ctypes.c_double),
-        ("reserved", ctypes.c_uint64 * 8),
+        ("validation_error", ctypes.c_double),
+        ("reserved", ctypes.c_uint64 * 7),
     ]
 
 

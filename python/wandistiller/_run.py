@@ -39,6 +39,7 @@ class Progress:
     rate: float | None  #: units per second; None: not known yet
     seconds_left: float | None  #: None: not known yet
     loss: float | None  #: of the last step of training; None elsewhere
+    validation_error: float | None  #: of the last validation of training; None: there was none
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def _known(value: float) -> float | None:
 
 def _progress_of(p: _library.CProgress) -> Progress:
     return Progress(p.what.decode(), p.unit.decode(), p.done, p.total or None, p.seconds,
-                    _known(p.rate), _known(p.seconds_left), _known(p.loss))
+                    _known(p.rate), _known(p.seconds_left), _known(p.loss),
+                    _known(p.validation_error))
 
 
 def _picture_of(p: _library.CPicture) -> Picture:

@@ -3,6 +3,7 @@
 #include "api/options/by_name.h"
 #include "api/options/config.h"
 #include "core/error.h"
+#include "io/file/file.h"
 
 /* Writes `json`, which it frees, to *text. */
 static wd_status give(char **text, json_t *json, wd_err *err)
@@ -69,6 +70,22 @@ static wd_status run_convert(char **result, void *fields, wd_err *err)
     const wd_convert_options *o = fields;
     WD_TRY(wd_convert(o, err));
     return written(result, o->out, err);
+}
+
+static wd_status run_report(char **result, void *fields, wd_err *err)
+{
+    const wd_report_options *o = fields;
+    char path[WD_PATH_MAX];
+    WD_TRY(wd_report(o, err));
+    if (o->out) return written(result, o->out, err);
+    WD_TRY(wd_path_join(path, o->runs.item[0], "report.html", err));
+    return written(result, path, err);
+}
+
+static wd_status run_tell(char **result, void *fields, wd_err *err)
+{
+    WD_TRY(wd_tell(fields, err));
+    return give(result, json_object(), err);
 }
 
 static wd_status run_forward(char **result, void *fields, wd_err *err)
