@@ -1,16 +1,18 @@
 """Errors as exceptions, and the ends that Ctrl-C and exceptions of callbacks make."""
 
+import concurrent.futures
 import gc
 import re
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
 import wandistiller
 from conftest import SOURCE, digest
-from wandistiller import _errors
+from wandistiller import _errors, _run
 
 
 def test_every_status_has_its_class():
@@ -77,13 +79,82 @@ def test_a_run_that_is_dropped_ends(small, folder):
     run = wandistiller.train_iter(**{**small, "num_steps": 1000000},
                                   output_dir=folder / "dropped")
     for p in run:
-        if p.what == "training":
+        if p.what == "training" and p.done:
             break
     del run, p
     gc.collect()
     assert digest(folder / "dropped")
     wandistiller.train_iter(**small)  # never begun
     wandistiller.inspect(small["teacher_path"])
+
+
+def test_a_run_that_its_own_thread_drops_ends(small, folder, monkeypatch):
+    """Garbage collection runs on any thread, so also on the job's."""
+    dropped, wrong = threading.Event(), []
+    progress_of = _run._progress_of
+
+    def collect(p):
+        if dropped.is_set():
+            gc.collect()
+        return progress_of(p)
+
+    monkeypatch.setattr(_run, "_progress_of", collect)
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: wrong.append(error.exc_value))
+    run = wandistiller.train_iter(**{**small, "num_steps": 1000000},
+                                  output_dir=folder / "collected")
+    for p in run:
+        if p.what == "training" and p.done:
+            break
+    thread, = (t for t in threading.enumerate() if t.name == "wandistiller job")
+    gc.disable()
+    try:
+        run.itself = run
+        del run
+        dropped.set()
+        thread.join(100)
+    finally:
+        gc.enable()
+    assert not wrong and not thread.is_alive()
+    assert digest(folder / "collected")
+    wandistiller.inspect(small["teacher_path"])
+
+
+def test_only_its_own_run_is_stopped(small, folder):
+    code = f"""
+import wandistiller
+run = wandistiller.train_iter(**{program_of(small, output_dir=folder / "unbegun")})
+run.stop()
+wandistiller.inspect({str(small["teacher_path"])!r})
+try:
+    next(run)
+except wandistiller.Interrupted:
+    print("not begun")
+"""
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
+                          timeout=100)
+    assert said.stdout == "not begun\n"
+    ended = wandistiller.train_iter(**small, output_dir=folder / "ended_before")
+    assert len(list(ended)) > 4
+    for p in (run := wandistiller.train_iter(**small, output_dir=folder / "beside")):
+        ended.stop()
+    assert not run.result.stopped and run.result.steps == 4
+
+
+def test_jobs_on_other_threads(small, folder):
+    """One runs, the others are refused, and none takes what is the first one's."""
+    first = wandistiller.train_iter(**{**small, "num_steps": 1000000},
+                                    output_dir=folder / "first")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        for p in first:
+            if p.what == "training" and p.done:
+                second = pool.submit(wandistiller.train, **small, output_dir=folder / "second")
+                with pytest.raises(RuntimeError, match="one at a time"):
+                    second.result(100)
+                break
+        first.close()
+        assert digest(folder / "first")
+        third = pool.submit(wandistiller.train, **small, output_dir=folder / "third")
+        assert third.result(100).steps == 4
 
 
 def program_of(small, **more):

@@ -113,7 +113,8 @@ def _resumed(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _run_job(job: str, given: Mapping[str, Any], progress: OnProgress = None,
              pictures: OnPicture = None) -> Any:
-    events = _run.events(_options(job, given), progress is not None, pictures is not None)
+    running = _run.Job(_options(job, given), progress is not None, pictures is not None)
+    events = running.events()
     try:
         while True:
             event = next(events)
@@ -146,12 +147,11 @@ class TrainRun:
 
     def __init__(self, given: Mapping[str, Any], pictures: OnPicture) -> None:
         self.result: TrainResult | None = None
-        self._options = _options("train", _resumed(given))
+        self._job = _run.Job(_options("train", _resumed(given)), True, pictures is not None)
         self._loop = self._events(pictures)
 
     def _events(self, pictures: OnPicture) -> Generator[Progress, None, None]:
-        events: Generator[Event, None, Any] = _run.events(self._options, True,
-                                                                pictures is not None)
+        events: Generator[Event, None, Any] = self._job.events()
         try:
             while True:
                 event = next(events)
@@ -171,13 +171,15 @@ class TrainRun:
         return next(self._loop)
 
     def stop(self) -> None:
-        """Asks the run to stop: the loop ends once its checkpoint and its student are written."""
-        _library.library.wd_request_stop()
+        """Asks the run to stop: the loop ends once its checkpoint and its student are written.
+
+        Before its first step there is none, and the loop raises Interrupted. Any thread may call.
+        """
+        self._job.stop()
 
     def close(self) -> None:
         """Stops the run, if it has not ended, and waits for its end."""
         self._loop.close()
-        self._options.close()
 
     def __enter__(self) -> TrainRun:
         return self

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generator, Union
 
-from . import _library
+from . import _errors, _library
 from ._library import library
 
 _log = logging.getLogger("wandistiller")
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)  # wd_log_level
 _STACK_BYTES = 8 << 20  # as in src/cli/main.c
-_THREAD_NAME = "wandistiller job"
 _one_at_a_time = threading.Lock()
 
 
@@ -95,89 +94,127 @@ class _Done:
     error: BaseException | None = None
 
 
-def _start(options: _library.Options, told: queue.SimpleQueue[Any]) -> threading.Thread:
-    def work() -> None:
+class Job:
+    """A job that runs while its events are taken.
+
+    All that the library uses lives on the job's thread until the job has ended, so the library
+    never holds what is gone: however the caller's thread leaves, which Ctrl-C may interrupt between
+    any two operations.
+    """
+
+    def __init__(self, options: _library.Options, tells: bool, shows: bool) -> None:
+        """Without `tells` progress goes to the log."""
+        self._options = options
+        self._tells, self._shows = tells, shows
+        self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._runs = self._stops = False
+
+    # ---- on the job's thread ----
+
+    def _show(self, _context: None, p: Any) -> None:
+        try:
+            self._told.put(_picture_of(p.contents))
+        except Exception as error:  # its file is gone, or there is no memory
+            self._told.put(error)
+
+    def _tell(self, _context: None, p: Any) -> None:
+        if self._stops:  # a job that only begins forgets what it was asked before
+            library.wd_request_stop()
+        self._told.put(_progress_of(p.contents))
+
+    def _run(self) -> Any:
+        if self._stops:
+            raise _errors.Interrupted("the job was stopped before it began")
+        if not _one_at_a_time.acquire(blocking=False):
+            raise RuntimeError("a job runs in this process already: expected one at a time")
+        no_progress, no_pictures = _library.PROGRESS_FN(), _library.PICTURE_FN()
+        progress_fn = _library.PROGRESS_FN(self._tell) if self._tells else no_progress
+        pictures_fn = _library.PICTURE_FN(self._show) if self._shows else no_pictures
+        try:
+            level = _log.getEffectiveLevel()
+            library.wd_log_to(_to_logging, None, max(0, sum(level <= at for at in _LEVELS) - 1))
+            library.wd_progress_to(progress_fn, None)
+            library.wd_pictures_to(pictures_fn, None)
+            self._runs = True
+            return self._options.run()
+        finally:
+            self._runs = False
+            library.wd_progress_to(no_progress, None)
+            library.wd_pictures_to(no_pictures, None)
+            _one_at_a_time.release()
+
+    def work(self) -> None:
         done = _Done()
         try:
-            done.result = options.run()
+            done.result = self._run()
         except BaseException as error:
             done.error = error
-        told.put(done)
+        self._options.close()
+        self._told.put(done)
 
-    before = threading.stack_size(_STACK_BYTES)
-    try:
-        thread = threading.Thread(target=work, name=_THREAD_NAME, daemon=True)
-        thread.start()
-    finally:
-        threading.stack_size(before)
-    return thread
+    # ---- on others ----
 
-
-def _stop(thread: threading.Thread) -> None:
-    """Asks the job to stop, and waits. A job that only begins forgets what it was asked before."""
-    while thread.is_alive():
-        try:
+    def stop(self) -> None:
+        """Asks the job to stop; a job that has not begun will not."""
+        self._stops = True
+        if self._runs:
             library.wd_request_stop()
-            thread.join(0.1)
-        except KeyboardInterrupt:
-            pass  # it is stopping
+
+    def stop_and_wait(self, thread: _Thread) -> None:
+        if thread is threading.current_thread():  # whose garbage collection found the events
+            self.stop()
+            return
+        while True:
+            try:
+                self.stop()
+                while thread.is_alive():
+                    thread.join(0.1)
+                    self.stop()
+                return
+            except KeyboardInterrupt:
+                pass  # it is stopping
+
+    def events(self) -> Generator[Event, None, Any]:
+        """Runs the job; yields progress and pictures; returns its result.
+
+        Left early, by an exception or by close(), it has the job stop, and waits for its end.
+        """
+        thread = _Thread(self)
+        try:
+            thread.start()
+            event: Any = None
+            while not isinstance(event, _Done):
+                event = self._told.get()
+                if isinstance(event, Exception):
+                    raise event
+                if not isinstance(event, _Done):
+                    yield event
+        finally:
+            self.stop_and_wait(thread)
+        if event.error is not None:
+            raise event.error
+        return event.result
+
+
+class _Thread(threading.Thread):
+    def __init__(self, job: Job) -> None:
+        super().__init__(name="wandistiller job", daemon=True)
+        self.job = job
+
+    def run(self) -> None:
+        self.job.work()
+
+    def start(self) -> None:
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            super().start()
+        finally:
+            threading.stack_size(before)
 
 
 @atexit.register
 def _stop_at_exit() -> None:
     """A loop that was left early may still have its run when the program ends."""
     for thread in threading.enumerate():
-        if thread.name == _THREAD_NAME:
-            _stop(thread)
-
-
-def events(options: _library.Options, tells: bool,
-           shows: bool) -> Generator[Event, None, Any]:
-    """Runs the job; yields progress if it `tells`, and pictures if it `shows`; returns its result.
-
-    Left early, by an exception or by close(), it has the job stop, and waits for its end. Without
-    `tells` progress goes to the log.
-    """
-    if not _one_at_a_time.acquire(blocking=False):
-        raise RuntimeError("a job runs in this process already: expected one at a time")
-    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def show(_context: None, p: Any) -> None:
-        try:
-            told.put(_picture_of(p.contents))
-        except Exception as error:  # its file is gone, or there is no memory
-            told.put(error)
-
-    def tell(_context: None, p: Any) -> None:
-        told.put(_progress_of(p.contents))
-
-    no_progress, no_pictures = _library.PROGRESS_FN(), _library.PICTURE_FN()
-    progress_fn = _library.PROGRESS_FN(tell) if tells else no_progress
-    pictures_fn = _library.PICTURE_FN(show) if shows else no_pictures
-    try:
-        level = _log.getEffectiveLevel()
-        library.wd_log_to(_to_logging, None, max(0, sum(level <= at for at in _LEVELS) - 1))
-        library.wd_progress_to(progress_fn, None)
-        library.wd_pictures_to(pictures_fn, None)
-        thread = _start(options, told)
-        event: Any = None
-        try:
-            while True:
-                event = told.get()
-                if isinstance(event, _Done):
-                    break
-                if isinstance(event, Exception):
-                    raise event
-                yield event
-        finally:
-            if not isinstance(event, _Done):
-                _stop(thread)
-            thread.join()
-            library.wd_progress_to(no_progress, None)
-            library.wd_pictures_to(no_pictures, None)
-        if event.error is not None:
-            raise event.error
-        return event.result
-    finally:
-        options.close()
-        _one_at_a_time.release()
+        if isinstance(thread, _Thread):
+            thread.job.stop_and_wait(thread)
