@@ -43,6 +43,18 @@ def test_errors_name_what_is_wrong(tmp_path):
         wandistiller.train(teacher_path=object())
     with pytest.raises(wandistiller.InvalidArgument, match="mixed_precision: expected no"):
         wandistiller.train(mixed_precision=False)
+    with pytest.raises(wandistiller.InvalidArgument, match="out: expected a text"):
+        wandistiller.sample(model=".", out=True)
+    with pytest.raises(wandistiller.InvalidArgument, match="config: expected a file"):
+        wandistiller.plan(config=True)
+    for prompt in (b"a fox", 5, {"a fox": 1}):
+        with pytest.raises(wandistiller.InvalidArgument, match="prompt: expected a text, or a li"):
+            wandistiller.sample(prompt=prompt)
+    with pytest.raises(wandistiller.InvalidArgument, match="UTF-8"):
+        wandistiller.sample(prompt="a fox \ud800")
+    for name in ("num_steps\0", "num_steps\ud800"):
+        with pytest.raises(wandistiller.InvalidArgument, match="has no option"):
+            wandistiller.train(**{name: 1})
     with pytest.raises(wandistiller.InvalidArgument, match="run.json"):
         wandistiller.train(resume=tmp_path)
     with pytest.raises(wandistiller.InvalidArgument, match="mpirun"):

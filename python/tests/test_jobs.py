@@ -2,13 +2,16 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import wandistiller
 from conftest import digest
+from wandistiller import _jobs
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,37 @@ def test_config_comes_before_keywords(small, folder):
     result = wandistiller.train(num_steps=1, config=folder / "options.json",
                                 output_dir=folder / "configured")
     assert result.steps == 1
+
+
+def test_values_are_those_of_the_command_line(small, folder):
+    numpy = pytest.importorskip("numpy")
+
+    def seen(**options):
+        plan = wandistiller.plan(**{**small, "output_dir": folder / "values", **options})
+        training = [part for part in plan["beside"] if part["while"] == "training"]
+        return plan["samples_per_step"], training, [s["strategy"] for s in plan["strategies"]]
+
+    assert _jobs._text("lr", numpy.float32(0.5)) == _jobs._text("lr", numpy.float64(0.5)) == b"0.5"
+    assert _jobs._text("seed", numpy.uint64(2**64 - 1)) == b"18446744073709551615"
+    assert _jobs._text("lr", 1e-7) == b"1e-07"
+    assert _jobs._text("out", Path(os.fsdecode(b"\xff"))) == b"\xff"
+    assert seen(batch_size=numpy.int64(2), lr=numpy.float32(0.5)) == seen(batch_size=2, lr="0.5")
+    assert seen(teacher_on_cpu=False, resume=False, gradient_checkpointing=False) == seen()
+    assert seen(batch_size=2) != seen()
+
+
+def test_a_path_that_is_no_text(small, tmp_path):
+    """A path's bytes need not be UTF-8, which JSON is."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xe9"))
+    result = wandistiller.train(**small, output_dir=folder)
+    assert result.output_dir == folder and digest(result.output_dir)
+    out = folder / "student.safetensors"
+    assert wandistiller.convert(model=folder, to="comfyui", out=out) == out
+    page = wandistiller.report(runs=folder)
+    assert page == folder / "report.html" and page.is_file()
+    picture, = wandistiller.sample(model=folder, prompt="a fox", steps=1, height=16, width=16,
+                                   out=folder / "fox.png")
+    assert picture.path == folder / "fox.png" and picture.path.is_file()
 
 
 def test_progress_and_log(small, folder, caplog):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
+import numbers
 import os
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Generator, Iterator, Mapping, Optional
+from typing import Any, Callable, Generator, Iterable, Iterator, Mapping, Optional
 
 from . import _errors, _library, _run
 from ._run import Event, Picture, Progress
@@ -40,33 +40,35 @@ def _text(name: str, value: Any) -> bytes:
         text = "true" if value else "false"
     elif isinstance(value, (str, os.PathLike)):
         text = os.fsdecode(value)
-    elif isinstance(value, float):
+    elif isinstance(value, numbers.Integral):  # also numpy's
+        text = str(int(value))
+    elif isinstance(value, numbers.Real):
         text = repr(float(value))
     else:
-        try:
-            text = str(operator.index(value))
-        except TypeError:
-            raise _unusable(name, "a text, a path, a number or a bool", value) from None
-    raw = text.encode("utf-8", "surrogateescape")
-    if b"\0" in raw:
+        raise _unusable(name, "a text, a path, a number or a bool", value)
+    if "\0" in text:
         raise _unusable(name, "a text without a zero byte", value)
-    return raw
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise _unusable(name, "a text that UTF-8 can encode", value) from None
 
 
 def _values(name: str, value: Any, option: Mapping[str, Any] | None) -> Iterator[bytes | None]:
     """What the command line would give; None: the option without a value."""
-    kind = option["type"] if option else "text"
+    kind = option["type"] if option else ""
     if kind == "texts" and not isinstance(value, (str, os.PathLike)):
+        if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
+            raise _unusable(name, "a text, or a list of texts", value)
         for item in value:
             yield _text(name, item)
-    elif isinstance(value, bool) and option and "false" not in (option["choices"] or ["false"]):
-        if not value or not option["bare"]:
-            raise _unusable(name, ", ".join(option["choices"]), value)
-        yield None
-    elif isinstance(value, bool) and kind == "text" and option:
-        if not value or not option["bare"]:
-            raise _unusable(name, "a text", value)
-        yield None
+    elif isinstance(value, bool) and option and kind in ("text", "choice") and (
+            "false" not in (option["choices"] or ())):
+        choices = option["choices"] or ["a text"]
+        if not option["bare"] or (not value and "no" in choices):
+            raise _unusable(name, ", ".join(choices), value)
+        if value:  # False: not given
+            yield None
     else:
         yield _text(name, value)
 
@@ -74,6 +76,8 @@ def _values(name: str, value: Any, option: Mapping[str, Any] | None) -> Iterator
 def _options(job: str, given: Mapping[str, Any]) -> _library.Options:
     """given: values by name, of which None means not given; "config" comes first."""
     table = _library.table(job)
+    if isinstance(given.get("config"), bool):
+        raise _unusable("config", "a file", given["config"])
     options = _library.Options(job)
     try:
         for name in sorted(given, key=lambda name: name != "config"):
@@ -129,12 +133,19 @@ def _run_job(job: str, given: Mapping[str, Any], progress: OnProgress = None,
         events.close()
 
 
-def _train_result(result: Mapping[str, Any]) -> TrainResult:
-    return TrainResult(**{**result, "output_dir": Path(result["output_dir"])})
+def _path(given: Mapping[str, Any], name: str, result: Mapping[str, Any]) -> Path:
+    """The path of a result: as it was given, for JSON has no bytes that are not UTF-8."""
+    value = given.get(name)
+    return Path(result[name] if value is None else os.fsdecode(value))
+
+
+def _train_result(given: Mapping[str, Any], result: Mapping[str, Any]) -> TrainResult:
+    return TrainResult(**{**result, "output_dir": _path(given, "output_dir", result)})
 
 
 def train(given: Mapping[str, Any], progress: OnProgress, pictures: OnPicture) -> TrainResult:
-    return _train_result(_run_job("train", _resumed(given), progress, pictures))
+    given = _resumed(given)
+    return _train_result(given, _run_job("train", given, progress, pictures))
 
 
 class TrainRun:
@@ -147,7 +158,8 @@ class TrainRun:
 
     def __init__(self, given: Mapping[str, Any], pictures: OnPicture) -> None:
         self.result: TrainResult | None = None
-        self._job = _run.Job(_options("train", _resumed(given)), True, pictures is not None)
+        self._given = _resumed(given)
+        self._job = _run.Job(_options("train", self._given), True, pictures is not None)
         self._loop = self._events(pictures)
 
     def _events(self, pictures: OnPicture) -> Generator[Progress, None, None]:
@@ -160,7 +172,7 @@ class TrainRun:
                 elif pictures:
                     pictures(event)
         except StopIteration as end:
-            self.result = _train_result(end.value)
+            self.result = _train_result(self._given, end.value)
         finally:
             events.close()
 
@@ -213,11 +225,19 @@ def inspect(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def convert(given: Mapping[str, Any], progress: OnProgress) -> Path:
-    return Path(_run_job("convert", given, progress)["out"])
+    return _path(given, "out", _run_job("convert", given, progress))
 
 
 def report(given: Mapping[str, Any]) -> Path:
-    return Path(_run_job("report", given)["out"])
+    runs = given.get("runs")
+    if isinstance(runs, (str, os.PathLike)):
+        runs = [runs]
+    elif isinstance(runs, Iterable):
+        runs = list(runs)
+    result = _run_job("report", {**given, "runs": runs})
+    if runs and given.get("out") is None:
+        return Path(os.fsdecode(runs[0]), "report.html")
+    return _path(given, "out", result)
 
 
 def tell(given: Mapping[str, Any]) -> None:

@@ -153,8 +153,10 @@ class Options:
     def set(self, name: str, value: bytes | None) -> None:
         """value: as on the command line; None: the option without a value."""
         err = Err()
-        status = library.wd_options_set(self._handle, name.encode("utf-8", "surrogateescape"),
-                                        value, ctypes.byref(err))
+        if "\0" in name:  # where the library would see its end
+            name = ascii(name)
+        status = library.wd_options_set(self._handle, name.encode("utf-8", "replace"), value,
+                                        ctypes.byref(err))
         if status:
             raise error_of(status, err)
 
