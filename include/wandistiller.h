@@ -601,7 +601,8 @@ WD_API wd_status wd_options_set(wd_options *options, const char *name, const cha
 /* Runs the job. *result: JSON, which the caller frees with wd_text_free; it is set where the job's
  * own function sets its text. plan, eval and inspect give what they print with the option json.
  * train gives {"stopped", "steps", "targets", "loss", "seconds", "output_dir"}, with the values of
- * wd_train_result, NaN as null; sample, convert and forward give {"out"}; bench gives {"lines"}.
+ * wd_train_result, numbers that are not finite as null; sample, convert, forward and report give
+ * {"out"}; tell gives {}; bench gives {"lines"}. Bytes of a path that are not UTF-8 are U+FFFD.
  * `train` starts no ranks here: see wd_train_start_ranks. */
 WD_API wd_status wd_options_run(char **result, wd_options *options, wd_err *err);
 

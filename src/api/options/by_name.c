@@ -67,7 +67,9 @@ wd_status wd_options_set(wd_options *options, const char *name, const char *valu
     const char *copy;
     wd_err ignored;
     const wd_option *common = wd_option_find(WD_JOB_COMMON, name, &ignored);
-    if (common && value && !strcmp(common->name, "config")) return set_config(options, value, err);
+    if (common && !strcmp(common->name, "config"))
+        return value ? set_config(options, value, err)
+                     : wd_fail(err, WD_INVALID_ARGUMENT, "--config: expected a file, found none");
     if (common)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--%s: expected an option of %s; wd_log_to says which messages are received",

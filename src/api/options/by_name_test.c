@@ -96,6 +96,7 @@ static void what_is_not_usable_is_refused(void **state)
     refuses(WD_JOB_TRAIN, "batch_sise", "2", "is --batch_size meant?");
     refuses(WD_JOB_TRAIN, "batch_size", "two", "--batch_size: expected a whole number");
     refuses(WD_JOB_CONVERT, "to", "onnx", "expected comfyui, gguf or diffusers, found \"onnx\"");
+    refuses(WD_JOB_PLAN, "config", NULL, "--config: expected a file, found none");
     refuses(WD_JOB_PLAN, "log_level", "debug", "expected an option of plan; wd_log_to");
     wd_test_refused(wd_options_new(&o, WD_JOB_COMMON, &err), &err, WD_INVALID_ARGUMENT, "a job");
     o = new_options(WD_JOB_TRAIN);
