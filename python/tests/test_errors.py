@@ -1,6 +1,7 @@
 """Errors as exceptions, and the ends that Ctrl-C and exceptions of callbacks make."""
 
 import concurrent.futures
+import ctypes
 import gc
 import re
 import signal
@@ -12,7 +13,7 @@ import pytest
 
 import wandistiller
 from conftest import SOURCE, digest
-from wandistiller import _errors, _run
+from wandistiller import _errors, _library, _run
 
 
 def test_every_status_has_its_class():
@@ -25,6 +26,25 @@ def test_every_status_has_its_class():
             kind = _errors.OF_STATUS[int(code)].__name__
             assert kind.lower().startswith(name.replace("_", "").lower())
             assert getattr(wandistiller, kind) is _errors.OF_STATUS[int(code)]
+
+
+@pytest.mark.parametrize("name, struct", [("wd_err", _library.Err),
+                                          ("wd_progress", _library.CProgress),
+                                          ("wd_picture", _library.CPicture)])
+def test_structs_are_those_of_the_header(name, struct):
+    header = (SOURCE / "include/wandistiller_status.h").read_text()
+    body = re.search(rf"typedef struct {name} {{\n(.*?)}}", header, re.S)[1]
+    expected, found = [], []
+    for declared in re.findall(r"^ +([^;]+);", body, re.M):
+        kind = re.match(r"(?:const )?(\w+)", declared)[1]
+        for field in declared[declared.index(kind) + len(kind):].split(","):
+            word, length = re.fullmatch(r"[ *]*(\w+)(?:\[(\d+)])?", field).groups()
+            size = 8 if "*" in declared else {"wd_status": 4, "int": 4, "char": 1}.get(kind, 8)
+            expected.append((word, size * int(length or 1)))
+            assert (kind == "double") == (dict(struct._fields_).get(word) is ctypes.c_double)
+    for word, kind in struct._fields_:
+        found.append((word, ctypes.sizeof(kind)))
+    assert found == expected
 
 
 def test_errors_name_what_is_wrong(tmp_path):

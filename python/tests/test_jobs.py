@@ -128,6 +128,18 @@ def test_progress_and_log(small, folder, caplog):
     assert not caplog.records
 
 
+def test_options_warn(small, folder):
+    """The first thing that a process does, so no earlier job has set where messages go."""
+    wandistiller.train(**small, output_dir=folder / "warned")
+    (folder / "warned").rename(folder / "warned_moved")
+    code = f"""
+import wandistiller
+wandistiller.train(config={str(folder / "warned_moved/run.json")!r}, num_steps=1)
+"""
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "its output folder" in said.stderr
+
+
 def test_train_iter(small, folder, student):
     with wandistiller.train_iter(**small, output_dir=folder / "iterated") as run:
         steps = [p.done for p in run if p.what == "training"]

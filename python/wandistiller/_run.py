@@ -87,6 +87,9 @@ def _to_logging(_context: None, level: int, message: bytes) -> None:
     _log.log(_LEVELS[level], "%s", message.decode("utf-8", "replace"))
 
 
+library.wd_log_to(_to_logging, None, 1)  # options may warn; a job sets its level
+
+
 class _Done:
     """The end of a job: its result, or why there is none."""
 
