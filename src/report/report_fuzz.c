@@ -15,14 +15,14 @@ static int count_of(const char *text, const char *part)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static const char *const names[] = {"run/metrics.jsonl", "run/run.json", "run/README.md",
-                                        "run/eval.json"};
+                                        "run/eval.json", "run/samples/step-00000001.png"};
     wd_err err;
     wd_run_page *page;
     char *text, folder[512], out[512];
     size_t left;
     snprintf(folder, sizeof folder, "%s", wd_fuzz_path("run"));
     snprintf(out, sizeof out, "%s", wd_fuzz_path("report.html"));
-    wd_fuzz_files(names, 4, data, bytes);
+    wd_fuzz_files(names, 5, data, bytes);
     const wd_reported_run run[] = {{.folder = folder, .is_running = bytes % 2}, {folder, 0, NULL}};
     for (int64_t runs = 1; runs <= 2; runs++) {
         if (wd_run_page_open(&page, runs, &err) != WD_OK) abort();

@@ -402,7 +402,8 @@ def folders():
     put("report/report", "extremes", '{"step": 1, "loss": 1e308, "lr": 5e-324}\n'
         '{"step": 9007199254740992, "loss": -1e308, "lr": 1e-320}\n')
     put("report/report", "all", files(a=row % 8 + levels + row % 10, b=dumps(run), c=card, d=dumps(
-        {"pictures": 4, "seeds": 2, "psnr_db": 20.5, "student": {"diversity": 0.5}})))
+        {"pictures": 4, "seeds": 2, "psnr_db": 20.5, "student": {"diversity": 0.5}}),
+        e=png(2, 8, bytes(6))))
 
 
 # ---- what is neither a model nor a run ----

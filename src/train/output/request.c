@@ -29,8 +29,9 @@ static wd_status leave(const char *folder, const char *file, wd_err *err)
     char path[WD_PATH_MAX];
     WD_TRY(wd_path_join(path, folder, file, err));
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 && errno != EEXIST)
-        return wd_fail(err, WD_IO, "%s: cannot be written: %s", path, strerror(errno));
+    int failed = fd < 0 ? errno : 0;
+    if (failed == EEXIST) failed = wd_path_is_folder(path) ? EISDIR : 0; /* which is not taken */
+    if (failed) return wd_fail(err, WD_IO, "%s: cannot be written: %s", path, strerror(failed));
     if (fd >= 0) close(fd);
     return WD_OK;
 }

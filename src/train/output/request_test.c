@@ -117,6 +117,8 @@ static void links_and_folders_stay(void **state)
     assert_int_equal(wd_request_take(folder), WD_REQUEST_SAVE);
     assert_int_equal(mkdir(path_of(".wandistiller-stop"), 0700), 0);
     assert_int_equal(wd_request_take(folder), 0);
+    wd_test_refused(wd_request_leave(wd_test_folder(), WD_REQUEST_STOP, &err), &err, WD_IO,
+                    ".wandistiller-stop: cannot be written: Is a directory");
     assert_true(is_there(".wandistiller-stop"));
     assert_int_equal(rmdir(path_of(".wandistiller-stop")), 0);
 }
