@@ -110,7 +110,7 @@ static void the_student_is_the_same(void **state)
     const char *rest = write_prompts("rest.txt", "red apple, blue background\nfox\n");
     wd_program_run(&program, RUN(with), "--validation_prompts", file, EVERY_3, "--keep_best",
                    "--log_level", "info");
-    succeeds("validation: 1 prompts of the data are in ");
+    succeeds(" has 1 of the data's prompts, too, which training leaves out");
     assert_non_null(strstr(program.err, "validation: 1 of its prompts have more tokens than any"));
     wd_program_run(&program, RUN(without), "--data_path", rest);
     succeeds(NULL);

@@ -153,9 +153,9 @@ static wd_status take_file(text_set *set, wd_train_setup *s, wd_err *err)
                        s->options.validation_prompts, before);
     if (gone && says(s))
         wd_log(WD_LOG_INFO,
-               "validation: %" PRId64 " prompts of the data are in %s, too, and are left out of "
-               "training",
-               gone, s->options.validation_prompts);
+               "validation: %s has %" PRId64
+               " of the data's prompts, too, which training leaves out",
+               s->options.validation_prompts, gone);
     return WD_OK;
 }
 
