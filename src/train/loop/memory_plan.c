@@ -148,6 +148,26 @@ static wd_queue *twin(const wd_devices *dry, const wd_devices *devices, const wd
     return NULL;
 }
 
+/* The peaks of host memory and of all devices are what is held now. */
+static void restart_peaks(const wd_devices *devices)
+{
+    wd_memory_restart_peak();
+    for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
+}
+
+/* Adds what was held on each device at its peak and is not held now. */
+static void add_device_peaks(wd_memory_plan *out, const char *name, wd_memory_phase phase,
+                             wd_devices *devices)
+{
+    for (int d = 0; d < devices->count; d++) {
+        wd_device *device = devices->device[d];
+        const int place = wd_memory_place(devices, d);
+        wd_memory_plan_add(out, name, phase, place,
+                           wd_device_bytes_peak(device) - wd_device_bytes(device));
+        wd_memory_plan_add_parts(out, phase, place, device);
+    }
+}
+
 /* Draws one sheet. What it leaves for the next ones, and how much more there was on the way. */
 static wd_status plan_samples(wd_memory_plan *out, wd_stepper *stepper,
                               const wd_samples_options *options, wd_devices *devices,
@@ -160,8 +180,7 @@ static wd_status plan_samples(wd_memory_plan *out, wd_stepper *stepper,
     dry.steps = SAMPLE_STEPS;
     dry.decoder = decoder;
     WD_TRY_OUT(wd__samples_open(&samples, &dry, stepper, err));
-    wd_memory_restart_peak();
-    for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
+    restart_peaks(devices);
     WD_TRY_OUT(wd__samples_write(samples, 0, err));
     wd_memory_plan_add(out, "sample noise and pictures", WD_MEMORY_TRAINING, WD_MEMORY_HOST,
                        (size_t)(wd_memory_held() - before));
@@ -170,13 +189,7 @@ static wd_status plan_samples(wd_memory_plan *out, wd_stepper *stepper,
     out->sheet = wd__samples_last_work(samples);
     if (!stepper->options.trajectory.student_steps) /* else it makes its own number of steps */
         out->sheet.student *= (double)options->steps / SAMPLE_STEPS;
-    for (int d = 0; d < devices->count; d++) {
-        wd_device *device = devices->device[d];
-        const int place = wd_memory_place(devices, d);
-        wd_memory_plan_add(out, "sampler and VAE", WD_MEMORY_SAMPLING, place,
-                           wd_device_bytes_peak(device) - wd_device_bytes(device));
-        wd_memory_plan_add_parts(out, WD_MEMORY_SAMPLING, place, device);
-    }
+    add_device_peaks(out, "sampler and VAE", WD_MEMORY_SAMPLING, devices);
 out:
     wd__samples_close(samples);
     return status;
@@ -194,20 +207,13 @@ static wd_status plan_validation(wd_memory_plan *out, wd_stepper *stepper, wd_de
     WD_TRY_OUT(wd__validation_open(&validation, stepper->options.validation, stepper, err));
     wd_memory_plan_add(out, "validation states", WD_MEMORY_TRAINING, WD_MEMORY_HOST,
                        (size_t)(wd_memory_held() - before));
-    wd_memory_restart_peak();
-    for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
+    restart_peaks(devices);
     WD_TRY_OUT(wd__validation_prepare(validation, NULL, "", err));
     WD_TRY_OUT(wd__validation_measure(&result, &measured, validation, err));
     wd_memory_plan_add(out, "validation on the way", WD_MEMORY_VALIDATING, WD_MEMORY_HOST,
                        (size_t)(wd_memory_peak() - wd_memory_held()));
     out->validation_flops = wd__validation_flops(validation);
-    for (int d = 0; d < devices->count; d++) {
-        wd_device *device = devices->device[d];
-        const int place = wd_memory_place(devices, d);
-        wd_memory_plan_add(out, "validation batch", WD_MEMORY_VALIDATING, place,
-                           wd_device_bytes_peak(device) - wd_device_bytes(device));
-        wd_memory_plan_add_parts(out, WD_MEMORY_VALIDATING, place, device);
-    }
+    add_device_peaks(out, "validation batch", WD_MEMORY_VALIDATING, devices);
 out:
     wd__validation_close(validation);
     return status;
