@@ -11,7 +11,8 @@
 
 enum {
     WD_REPORT_RUNS_MAX = 8,
-    WD_PAGE_SHEET_BYTES = 12 << 20 /* of all sheets of a page at most, before base64 */
+    WD_PAGE_WRITING_BYTES = 256 << 10, /* of host memory, measured: while a page is written */
+    WD_PAGE_SHEET_BYTES = 12 << 20     /* of all sheets of a page at most, before base64 */
 };
 
 /* Every page begins with this text, so that a page may replace an earlier one, and nothing else. */

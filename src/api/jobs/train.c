@@ -21,9 +21,9 @@
 #include "api/plan/optimizer_place.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
-#include "api/plan/target_reuse.h"
 #include "api/plan/start_blocks.h"
 #include "api/plan/suggestions.h"
+#include "api/plan/target_reuse.h"
 #include "api/plan/targets_plan.h"
 #include "api/plan/train_cluster.h"
 #include "api/plan/train_plan.h"
@@ -41,17 +41,21 @@
 #include "core/shell.h"
 #include "core/stop.h"
 #include "job/launch/rank_peers.h"
+#include "report/report.h"
 #include "train/output/request.h"
 
 /* ---- the plan ---- */
 
 /* Adds the memory that the process has allocated since the job began and keeps: libraries, the
  * kernels that they have made for the shapes of this run, prompts and their tokens. Planning has
- * made all of it. */
+ * made all of it, but for what the page about the run takes. */
 static void plan_program(wd_memory_plan *plan, const wd_train_setup *s)
 {
     wd_memory_plan_add(plan, "libraries, kernels, prompts", WD_MEMORY_PROGRAM, WD_MEMORY_HOST,
                        wd_train_program_bytes(s));
+    if (!strcmp(s->options.save_report, "true") && !(s->comm && s->comm->rank))
+        wd_memory_plan_add(plan, "page about the run", WD_MEMORY_PROGRAM, WD_MEMORY_HOST,
+                           WD_PAGE_WRITING_BYTES);
 }
 
 /* Logs the values that were chosen for open options. */
