@@ -129,6 +129,8 @@ static wd_status resolve_phases(wd_train_setup *s, wd_err *err)
         phase->reuse = o->target_reuse > 0 ? o->target_reuse : usual_reuse(o, learns_chords);
         chords |= learns_chords;
     }
+    for (int i = 0; i < p->count && o->target_reuse < 0; i++)
+        p->phase[i].reuse = wd_train_usual_reuse(s); /* of all phases, as a number that is given */
     if (chords != (o->student_steps > 0))
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--recipe %.60s with --student_steps %" PRId64

@@ -163,13 +163,12 @@ static void say_unsaved(const wd_trainer *t, const wd_err *why)
     wd_log(WD_LOG_WARNING, "%s; %s; %s%s", why->message, what, from, older);
 }
 
-/* Whether rank 0 found no space, as all ranks hear from it. */
-static bool hear_of_space(wd_trainer *t, bool lacks)
+bool wd__trainer_hear(wd_trainer *t, bool value)
 {
     wd_comm *comm = t->options->stepper.comm;
-    t->votes[comm ? comm->rank : 0] = (wd_step_vote){.lacks_space = lacks};
+    t->votes[comm ? comm->rank : 0] = (wd_step_vote){.says_so = value};
     if (comm) wd_comm_allgather_small(comm, t->votes, sizeof *t->votes);
-    return t->votes[0].lacks_space != 0;
+    return t->votes[0].says_so != 0;
 }
 
 /* Of the rank that writes. A checkpoint that finds no space is a warning: the run goes on with
@@ -212,7 +211,7 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
         wd_checkpoint_assist(&tensors, wd__stepper_queue(t->stepper));
     wd_queue_wait(
         wd__stepper_queue(t->stepper)); /* what others wait for is done before this rank waits */
-    if (!hear_of_space(t, lacks_space)) t->saved_step = t->step;
+    if (!wd__trainer_hear(t, lacks_space)) t->saved_step = t->step;
 out:
     json_decref(run);
     return status;

@@ -16,8 +16,8 @@ enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */
 typedef struct wd_step_vote {
     double elapsed_s;
     int64_t stop;
-    int64_t requests;    /* of rank 0: what it has heard (wd_request) */
-    int64_t lacks_space; /* of rank 0, after a checkpoint: there was no space for it */
+    int64_t requests; /* of rank 0: what it has heard (wd_request) */
+    int64_t says_so;  /* of rank 0: see wd__trainer_hear */
 } wd_step_vote;
 
 typedef struct wd_trainer {
@@ -83,6 +83,9 @@ wd_export_options wd__trainer_export_of(const wd_trainer *t);
 
 /* While samples are drawn or the student is validated, for a wd_trainer: see wd_samples_options. */
 bool wd__trainer_gives_up(void *context, bool together);
+
+/* Returns the `value` of rank 0 on all ranks, which all call it. */
+bool wd__trainer_hear(wd_trainer *trainer, bool value);
 
 /* Whether this rank writes files and lines. */
 static inline bool wd__trainer_writes(const wd_trainer *t)

@@ -127,15 +127,6 @@ static wd_status find_best(wd_trainer *t, wd_err *err)
     return WD_OK;
 }
 
-/* Whether rank 0 says so, as all ranks hear. */
-static bool hear(wd_trainer *t, bool value)
-{
-    wd_comm *comm = t->options->stepper.comm;
-    t->votes[comm ? comm->rank : 0] = (wd_step_vote){.stop = value};
-    if (comm) wd_comm_allgather_small(comm, t->votes, sizeof *t->votes);
-    return t->votes[0].stop != 0;
-}
-
 static wd_status write_best(wd_trainer *t, wd_err *err)
 {
     const wd_stepper *m = t->stepper;
@@ -153,7 +144,7 @@ static void keep_best(wd_trainer *t, bool measured)
     wd_err why = {0};
     const double error = t->validated.error;
     const bool better = measured && isfinite(error) && !(error >= t->best_error);
-    if (!hear(t, better)) return;
+    if (!wd__trainer_hear(t, better)) return;
     wd_params_collect(wd__stepper_params(t->stepper), wd__trainer_export_of(t).buffer,
                       wd__stepper_queue(t->stepper));
     if (!wd__trainer_writes(t)) return;
