@@ -122,14 +122,17 @@ static void product(const void *args, wd_cpu_context *context)
         }
 }
 
+/* All pieces between the first and the last one have the same shape, so one of them is asked. */
 static size_t product_workspace(const void *args)
 {
     const wd_matmul_args *a = args;
-    int64_t step = is_deep(a) ? DEPTH_MAX : a->k;
+    const int64_t step = is_deep(a) ? DEPTH_MAX : a->k;
+    const int64_t firsts[] = {0, step, a->k ? (a->k - 1) / step * step : 0};
     size_t bytes = 0;
-    for (int64_t first = 0; first < a->k; first += step) {
-        const wd_matmul_args piece = piece_of(a, 0, first);
-        size_t needs = piece_workspace(&piece);
+    for (int i = 0; i < 3; i++) {
+        if (firsts[i] >= a->k) continue;
+        const wd_matmul_args piece = piece_of(a, 0, firsts[i]);
+        const size_t needs = piece_workspace(&piece);
         if (needs > bytes) bytes = needs;
     }
     return bytes;
