@@ -23,8 +23,8 @@ CMAKE_FLAGS ?=
 CUDA_ARCHS ?=
 COUNT ?= 300
 BUILD = build/release
-# Tests at a time: one more than there are cores, for some of them wait.
-JOBS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 1 : 8)))
+# Tests at a time: two more than there are cores, for many of them wait.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8)))
 # Sanitizers need their places in the address space free, which random addresses may take.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 

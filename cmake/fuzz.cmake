@@ -4,7 +4,7 @@
 # build folder); run the binary by hand for longer. tests/corpus/readers.txt says which target
 # attacks which reader.
 option(WD_FUZZ "Build the fuzz targets (needs clang)" OFF)
-set(WD_FUZZ_SECONDS 4 CACHE STRING "How long each fuzz target runs as a test")
+set(WD_FUZZ_SECONDS 3 CACHE STRING "How long each fuzz target runs as a test")
 if(WD_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "WD_FUZZ needs clang: use the preset \"fuzz\", or CC=clang")

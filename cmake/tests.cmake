@@ -432,7 +432,7 @@ endif()
 # Nothing hangs, whatever happens to a rank. Beside nothing else: how long ends take is measured.
 if(MPI_C_FOUND AND WD_MPIRUN AND NOT WD_SANITIZE)
   add_test(NAME checks/torture COMMAND torture $<TARGET_FILE:wandistiller_cli>
-           ${PROJECT_SOURCE_DIR} 20)
+           ${PROJECT_SOURCE_DIR} 10)
   set_tests_properties(checks/torture PROPERTIES TIMEOUT ${WD_TEST_SECONDS} RUN_SERIAL ON)
 endif()
 
