@@ -28,6 +28,11 @@ if(MPI_C_FOUND AND WD_OMPI_INFO)
   endif()
 endif()
 
+# Fonts of the system, opened at run time: src/io/picture/system_font.c with their headers,
+# system_font_absent.c without.
+pkg_check_modules(FREETYPE QUIET freetype2)
+pkg_check_modules(FONTCONFIG QUIET fontconfig>=2.13)
+
 # One OpenMP runtime in the process: the one that oneDNN is linked with (libgomp on Debian). gcc's
 # -fopenmp uses it; clang's would bring a second one, so with clang one file calls libgomp itself.
 if(WD_OPENMP)

@@ -14,6 +14,17 @@ else()
   list(FILTER WD_SOURCES EXCLUDE REGEX "/src/job/launch/pmix\\.c$")
 endif()
 
+set(WD_FONTS_BUILT "not built")
+if(FREETYPE_FOUND AND FONTCONFIG_FOUND)
+  set(WD_FONTS_BUILT built)
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/io/picture/system_font_absent\\.c$")
+  set_source_files_properties(
+    ${PROJECT_SOURCE_DIR}/src/io/picture/system_font.c PROPERTIES
+    INCLUDE_DIRECTORIES "${FREETYPE_INCLUDE_DIRS};${FONTCONFIG_INCLUDE_DIRS}")
+else()
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/io/picture/system_font\\.c$")
+endif()
+
 # The cuda device where its kernels can be compiled, and what says that there is none elsewhere.
 if(NOT TARGET wd_cuda_image)
   list(APPEND WD_SOURCES ${PROJECT_SOURCE_DIR}/src/dev/cuda/absent.c)
@@ -31,7 +42,8 @@ if(MPI_C_FOUND)
 endif()
 set_source_files_properties(
   ${PROJECT_SOURCE_DIR}/src/api/jobs/api.c PROPERTIES COMPILE_DEFINITIONS
-  "WD_FEATURES=\"GPU kernels: ${WD_CUDA_BUILT}\\nMPI: ${WD_MPI_BUILT}\\n\"")
+  "WD_FEATURES=\"GPU kernels: ${WD_CUDA_BUILT}\\nMPI: ${WD_MPI_BUILT}\\nfonts of the system: \
+${WD_FONTS_BUILT}\\n\"")
 # What is large is on the heap: some systems give threads little stack.
 if(NOT WD_SANITIZE)
   target_compile_options(wd_core_objects PRIVATE

@@ -43,7 +43,7 @@ extern "C" {
 WD_API const char *wd_version(void);
 WD_API int wd_version_number(void);
 
-/* What this library was built with, a line for each: "GPU kernels: built\nMPI: built\n". */
+/* What this library was built with, a line for each: "GPU kernels: built\nMPI: built\n...". */
 WD_API const char *wd_features(void);
 
 /* Frees a text that a job returned; NULL is allowed. */

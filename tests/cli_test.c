@@ -18,6 +18,7 @@ static void help_is_there(void **state)
     assert_prints("wandistiller 0.");
     assert_prints("\nGPU kernels: ");
     assert_prints("\nMPI: ");
+    assert_prints("\nfonts of the system: ");
     wd_program_run(&program, "--help");
     assert_prints("distil a student from a teacher");
     wd_program_run(&program, "train", "--help", "all");

@@ -4,8 +4,8 @@
 # Usage: tools/setup.sh [more packages]
 set -eu
 packages="gcc g++ make cmake ninja-build pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev
-libutf8proc-dev libxxhash-dev libpng-dev libssl-dev libcmocka-dev libopenmpi-dev openmpi-bin
-xz-utils $*"
+libutf8proc-dev libxxhash-dev libpng-dev libfreetype-dev libfontconfig-dev libssl-dev libcmocka-dev
+libopenmpi-dev openmpi-bin xz-utils $*"
 
 command -v dpkg-query >/dev/null || exit 0 # not Debian: cmake says what is missing
 
