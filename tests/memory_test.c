@@ -105,14 +105,19 @@ static void checkpointing(void **state)
     check(RUN("--batch_size", "512", "--num_steps", "1", "--gradient_checkpointing"), 100 << 20);
 }
 
-/* Drawing takes more than training. */
+/* Drawing takes more than training, fonts for prompts in other scripts than Latin included. */
 static void samples(void **state)
 {
     (void)state;
+    static const char prompts[] = "\xe7\xba\xa2\xe8\x8b\xb9\xe6\x9e\x9c\na red apple\n"
+                                  "\xd0\xbb\xd0\xb8\xd1\x81\xd0\xb0\na blue cube\n";
+    const char *file = wd_test_path("samples.txt");
+    wd_err err;
     if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
+    wd_test_ok(wd_file_write(file, prompts, sizeof prompts - 1, &err), &err);
     check(RUN("--height", "256", "--width", "256", "--batch_size", "2", "--trajectories", "2",
               "--trajectory_steps", "2", "--num_steps", "2", "--target_replay", "8",
-              "--save_samples", "--sample_steps", "2"),
+              "--save_samples", "--sample_steps", "2", "--sample_prompts", file),
           100 << 20);
 }
 

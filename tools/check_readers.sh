@@ -7,7 +7,7 @@ cd "${1:-$(dirname "$0")/..}"
 table=tests/corpus/readers.txt
 calls='wd_json_(load|parse|parse_mapped)\(|wd_file_read\(|wd_safetensors_open(_stem)?\('
 calls="$calls|(^|[^_a-zA-Z])(recv|getline|fgets|fread|f?scanf|sscanf|strto(l|ll|ul|ull|d|f))\("
-calls="$calls|png_create_read_struct"
+calls="$calls|png_create_read_struct|FT_New_Face"
 bad=0
 readers=$(grep -rlE "$calls" src --include='*.c' --include='*.cc' |
     grep -vE '(_test|_fuzz)\.c$' | sort)

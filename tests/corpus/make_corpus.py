@@ -268,6 +268,9 @@ def pictures():
     put("io/picture/png", "colour", png(2, 8, bytes(6)))
     put("io/picture/png", "palette", png(3, 2, b"\x10"))
     put("io/picture/png", "deep", png(6, 16, bytes(16)))
+    put("io/picture/sheet", "latin", b"\x40a red fox, \"caf\xc3\xa9\"")
+    put("io/picture/sheet", "han", b"\xff" + (30 * "\u4e00\u3002" + " \u0430\u0300 fox").encode())
+    put("io/picture/sheet", "boxes", b"\0" + "\u4e00\uac00\u5000\u200d\t".encode() + b"\xff\xc3")
 
 
 def prompts():

@@ -228,6 +228,12 @@ static size_t fold_point(char *out, int32_t c)
     return n;
 }
 
+bool wd__font_has(int32_t point)
+{
+    char glyphs[32];
+    return wd_point_is_space(point) || !memchr(glyphs, BOX, fold_point(glyphs, point));
+}
+
 size_t wd__font_fold(char *out, size_t out_bytes, const char *text)
 {
     size_t used = 0, bytes = strlen(text);

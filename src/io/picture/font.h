@@ -13,6 +13,9 @@ enum { WD_FONT_HEIGHT = 9, WD_FONT_LINE = 12 };
  * number. */
 size_t wd__font_fold(char *out, size_t out_bytes, const char *text);
 
+/* Whether the glyphs of a code point have no box. */
+bool wd__font_has(int32_t point);
+
 /* Width in pixels of the first `count` glyphs. */
 int64_t wd__font_width(const char *glyphs, size_t count, int scale);
 

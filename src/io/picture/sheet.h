@@ -9,8 +9,8 @@ typedef struct wd_sheet {
     int64_t height, width; /* of every picture, in pixels */
     const uint8_t *const
         *pictures;             /* [rows * columns] of rgb [height, width, 3]; NULL: no picture */
-    const char *const *labels; /* [rows * columns] UTF-8 below the pictures, each may be NULL;
-                                  NULL: none at all */
+    const char *const *labels; /* [rows * columns] UTF-8 of any script below the pictures, each may
+                                  be NULL; NULL: none at all */
     const char *const *row_titles; /* [rows] at the left ("teacher"); NULL: none */
     const char *title;             /* on top; NULL: none */
 } wd_sheet;

@@ -2,6 +2,7 @@
 #include "failing.h"
 
 #include "io/picture/sheet.h"
+#include "small_font.h"
 
 enum { MARGIN = 16, GAP = 8, LINE = 12 }; /* at text scale 1 */
 
@@ -133,6 +134,124 @@ static void text_grows_with_pictures(void **state)
     wd_free(black);
 }
 
+/* FNV-1a of the pixels and the width. */
+static uint64_t hash_of(const wd_sheet *s)
+{
+    wd_err err;
+    wd_image image = {0};
+    uint64_t hash = 0xcbf29ce484222325;
+    wd_test_ok(wd_sheet_draw(&image, s, &err), &err);
+    for (int64_t i = 0; i < 3 * image.height * image.width; i++)
+        hash = (hash ^ image.rgb[i]) * 0x100000001b3;
+    hash = (hash ^ (uint64_t)image.width) * 0x100000001b3;
+    wd_image_close(&image);
+    return hash;
+}
+
+static void have_fonts(bool any)
+{
+    static uint8_t file[WD_SMALL_FONT_BYTES];
+    wd_small_font_only(wd_test_folder(), file, any ? wd_small_font(file) : 0);
+}
+
+/* Whatever fonts a machine has, texts that the bitmap font can draw have the pixels that they had
+ * before there were others. */
+static void latin_texts_have_no_other_fonts(void **state)
+{
+    (void)state;
+    static uint8_t grey[1000 * 1000 * 3];
+    const uint8_t *pictures[6] = {grey, grey, grey, NULL, grey, grey};
+    const char *labels[6] = {
+        "short",
+        "A tall, red box: \"caf\xc3\xa9\" \xe2\x80\x94 \xc3\x9cn\xc3\xaf\xc3\xb6n!",
+        "a prompt of many words that is far longer than three lines of a picture of this size can "
+        "ever have, so that it ends with three dots whatever the size of the picture may be, which "
+        "is shown here thrice",
+        NULL,
+        "broken \xff\xfe bytes and\na\ttab",
+        "pneumonoultramicroscopicsilicovolcanoconiosis-and-more-of-the-same-word-without-a-space-"
+        "until-the-line-is-cut-somewhere-in-its-middle"};
+    const char *row_titles[2] = {"teacher", "student of two steps"};
+    const struct {
+        int64_t side;
+        uint64_t hash;
+    } before[] = {{128, 0xbb5d8e5a7a536dfa}, {400, 0x6622a8d055220e1e}, {1000, 0x73858b33f62be2ed}};
+    memset(grey, 0x80, sizeof grey);
+    have_fonts(true);
+    for (int i = 0; i < 3; i++) {
+        wd_sheet s = plain(2, 3, before[i].side, before[i].side, pictures);
+        s.labels = labels;
+        s.row_titles = row_titles;
+        s.title = "Title of a sheet";
+        assert_int_equal(hash_of(&s), before[i].hash);
+    }
+}
+
+/* A sheet with one label, U+7EA2 U+8272 fox U+043B U+0438 U+0441 U+0430. */
+static wd_sheet foreign(void)
+{
+    static const uint8_t *pictures[1];
+    static const char *labels[1] = {
+        "\xe7\xba\xa2\xe8\x89\xb2 fox \xd0\xbb\xd0\xb8\xd1\x81\xd0\xb0"};
+    wd_sheet s = plain(1, 1, 128, 128, pictures);
+    s.labels = labels;
+    return s;
+}
+
+static const uint64_t foreign_boxes = 0x2809ad32d485f890; /* before there were other fonts */
+
+static void other_scripts_are_boxes_without_fonts(void **state)
+{
+    (void)state;
+    const wd_sheet s = foreign();
+    have_fonts(false);
+    assert_int_equal(hash_of(&s), foreign_boxes);
+    setenv("FONTCONFIG_FILE", "/nowhere/fonts.conf", 1);
+    assert_int_equal(hash_of(&s), foreign_boxes);
+}
+
+static const char *given; /* FONTCONFIG_FILE of who runs the test, or NULL */
+
+/* With the fonts that this machine has. */
+static void systems_fonts_draw_other_scripts(void **state)
+{
+    (void)state;
+    const wd_sheet s = foreign();
+    if (given)
+        setenv("FONTCONFIG_FILE", given, 1);
+    else
+        unsetenv("FONTCONFIG_FILE");
+    const uint64_t hash = hash_of(&s);
+    assert_int_equal(hash_of(&s), hash);
+    if (hash == foreign_boxes) wd_test_skip("no font of this machine has Chinese or Cyrillic");
+}
+
+/* Lines of the system's fonts are higher, and a row is as high as its highest label. */
+static void rows_have_room_for_other_scripts(void **state)
+{
+    (void)state;
+    enum { SIDE = 130, HAN_LINE = 15 };
+    static char endless[3 * 5000 + 1];
+    const uint8_t *pictures[2] = {NULL, NULL};
+    const char *labels[2] = {endless, "a fox"};
+    wd_err err;
+    wd_image sheet = {0};
+    wd_sheet s = plain(1, 2, SIDE, SIDE, pictures);
+    for (int i = 0; i < 5000; i++) memcpy(endless + 3 * i, "\xe4\xb8\x80", 3);
+    have_fonts(true);
+    s.labels = labels;
+    wd_test_ok(wd_sheet_draw(&sheet, &s, &err), &err);
+    const bool by_system = sheet.height != 2 * MARGIN + SIDE + 5 + 3 * LINE;
+    if (by_system) assert_int_equal(sheet.height, 2 * MARGIN + SIDE + 5 + 3 * HAN_LINE);
+    for (int line = 0; by_system && line < 3; line++)
+        assert_true(ink(&sheet, MARGIN, MARGIN + SIDE + 5 + line * HAN_LINE, SIDE, 9) > 500);
+    assert_int_equal(ink(&sheet, MARGIN + SIDE + 1, MARGIN + SIDE + 1, GAP - 2, 3 * HAN_LINE), 0);
+    assert_int_equal(ink(&sheet, 0, MARGIN + SIDE + 1, MARGIN, 3 * HAN_LINE), 0);
+    wd_image_close(&sheet);
+    if (!by_system)
+        wd_test_skip("there is no FreeType, no fontconfig, or were no headers of theirs");
+}
+
 static void refuses_sheets_without_end(void **state)
 {
     (void)state;
@@ -164,15 +283,30 @@ static void allocations_may_fail(void **state)
     static uint8_t black[3];
     const uint8_t *pictures[1] = {black};
     wd_sheet s = plain(1, 1, 1, 1, pictures);
-    wd_test_failing_allocations(draw_one, NULL, &s, 1);
+    wd_test_failing_allocations(draw_one, NULL, &s, 2);
+    s = foreign();
+    have_fonts(true);
+    wd_test_failing_job(draw_one, &s, 20, 2); /* where fonts have no memory there are boxes */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_enlarged_pictures),   cmocka_unit_test(wraps_labels),
-        cmocka_unit_test(makes_room_for_titles),      cmocka_unit_test(text_grows_with_pictures),
-        cmocka_unit_test(refuses_sheets_without_end), cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(places_enlarged_pictures),
+        cmocka_unit_test(wraps_labels),
+        cmocka_unit_test(makes_room_for_titles),
+        cmocka_unit_test(text_grows_with_pictures),
+        cmocka_unit_test(latin_texts_have_no_other_fonts),
+        cmocka_unit_test(other_scripts_are_boxes_without_fonts),
+        cmocka_unit_test(systems_fonts_draw_other_scripts),
+        cmocka_unit_test(rows_have_room_for_other_scripts),
+        cmocka_unit_test(refuses_sheets_without_end),
+        cmocka_unit_test(allocations_may_fail),
     };
+    static char file[4096];
+    if (getenv("FONTCONFIG_FILE")) {
+        snprintf(file, sizeof file, "%s", getenv("FONTCONFIG_FILE"));
+        given = file;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
