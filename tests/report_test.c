@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include "io/json/json.h"
 #include "wandistiller.h"
 
 static wd_program program;
@@ -32,6 +33,11 @@ static int make_runs(void **state)
     wd_program_run(&program, SMALL_RUN(wd_test_path("two")), "--save_samples", "true",
                    "--sample_interval", "4", "--sample_steps", "2", "--weight_decay", "0.5");
     wd_program_succeeded(&program);
+    wd_program_run(&program, SMALL_RUN(wd_test_path("devices")), "--num_steps", "3",
+                   "--save_samples", "true", "--sample_steps", "2", "--devices",
+                   "sim:64MiB,64MiB@compute=1TFLOP/s,link=1GB/s", "--teacher_device_strategy",
+                   "balanced");
+    wd_program_succeeded(&program);
     return 0;
 }
 
@@ -49,6 +55,51 @@ static void a_run_leaves_its_page(void **state)
     assert_null(strstr(text, " data-runs")); /* it does not reload itself any more */
     wd_free(text);
     assert_true(wd_path_exists(wd_test_path("one/plan.svg")));
+}
+
+static json_int_t peak_of(const json_t *run, const char *kind, const char *device)
+{
+    const json_t *peaks = json_object_get(json_object_get(run, "memory"), kind);
+    return json_integer_value(json_object_get(peaks, device));
+}
+
+/* Simulated devices count every byte: each holds what was planned, or less. The last step's row of
+ * metrics.jsonl has what was held so far; the sheet at the end is drawn after it. */
+static void assert_device_memory(const char *page, const char *device)
+{
+    char *text, row[256];
+    wd_err err;
+    json_t *run;
+    long long seen = 0;
+    wd_test_ok(wd_json_load(&run, wd_test_path("devices/run.json"), &err), &err);
+    const json_int_t planned = peak_of(run, "devices", device);
+    json_int_t measured = peak_of(run, "devices_measured", device);
+    json_decref(run);
+    text = read_page(wd_test_path("devices/metrics.jsonl"));
+    const char *last = strstr(text, "{\"step\": 3,"),
+               *at = last ? strstr(last, "\"device_m") : NULL;
+    assert_non_null(at);
+    snprintf(row, sizeof row, "\"%s\": ", device);
+    at = strstr(at, row);
+    assert_non_null(at);
+    assert_int_equal(sscanf(at + strlen(row), "%lld", &seen), 1);
+    wd_free(text);
+    if (!measured) measured = seen; /* of a run that has not ended */
+    assert_true(seen > 0 && seen <= measured && measured <= planned);
+    snprintf(row, sizeof row, "<th scope=\"row\">%s</th><td title=\"%lld bytes\">", device,
+             (long long)planned);
+    assert_has(page, row);
+    snprintf(row, sizeof row, "</td><td title=\"%lld bytes\">", (long long)measured);
+    assert_has(strstr(page, device), row);
+}
+
+static void device_memory_is_shown(void **state)
+{
+    (void)state;
+    char *text = read_page(wd_test_path("devices/report.html"));
+    assert_device_memory(text, "sim:0");
+    assert_device_memory(text, "sim:1");
+    wd_free(text);
 }
 
 /* What `report` makes later is the same page but for the times at which it was written. */
@@ -179,6 +230,24 @@ static void a_browser_shows_one_sheet(void **state)
     assert_has(program.out, " ago)</span>");
 }
 
+/* The page of a run that has not ended: metrics.jsonl alone has what was measured. */
+static void a_browser_shows_device_memory(void **state)
+{
+    (void)state;
+    wd_err err;
+    json_t *run;
+    if (!browser()) wd_test_skip("there is no Chromium");
+    wd_test_ok(wd_json_load(&run, wd_test_path("devices/run.json"), &err), &err);
+    assert_int_equal(json_object_del(json_object_get(run, "memory"), "devices_measured"), 0);
+    wd_test_ok(wd_json_save(run, wd_test_path("devices/run.json"), &err), &err);
+    json_decref(run);
+    wd_program_run(&program, "report", wd_test_path("devices"));
+    wd_program_succeeded(&program);
+    show(wd_test_path("devices/report.html"));
+    assert_device_memory(program.out, "sim:0");
+    assert_device_memory(program.out, "sim:1");
+}
+
 static void a_browser_shows_two_runs(void **state)
 {
     (void)state;
@@ -243,11 +312,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_leaves_its_page),
+        cmocka_unit_test(device_memory_is_shown),
         cmocka_unit_test(the_page_can_be_made_later),
         cmocka_unit_test(a_page_can_be_left_out),
         cmocka_unit_test(a_run_goes_on_without_its_page),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(a_browser_shows_one_sheet),
+        cmocka_unit_test(a_browser_shows_device_memory),
         cmocka_unit_test(a_browser_shows_two_runs),
         cmocka_unit_test(the_pointer_shows_the_longer_run),
     };

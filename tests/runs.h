@@ -56,6 +56,7 @@ static inline json_t *metrics(const char *run)
         json_object_del(row, "seconds");
         json_object_del(row, "steps_per_s");
         json_object_del(row, "memory_bytes");
+        json_object_del(row, "device_memory_bytes");
         json_array_append_new(rows, row);
     }
     wd_free(text);

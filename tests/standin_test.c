@@ -3,6 +3,24 @@
  * was planned is what is measured; a GPU that is too small is refused with all that it has. */
 #include "standin_runs.h"
 
+#include "io/json/json.h"
+
+/* What run.json has of the GPU: no more than was planned. */
+static void assert_measured(const char *run)
+{
+    char path[WD_PATH_MAX];
+    json_t *file;
+    wd_err err;
+    wd_test_ok(wd_path_join(path, run, "run.json", &err), &err);
+    wd_test_ok(wd_json_load(&file, path, &err), &err);
+    const json_t *memory = json_object_get(file, "memory");
+    const json_t *planned = json_object_get(memory, "devices");
+    const json_t *measured = json_object_get(memory, "devices_measured");
+    const json_int_t most = json_integer_value(json_object_get(measured, "cuda:0"));
+    assert_in_range(most, 1, json_integer_value(json_object_get(planned, "cuda:0")));
+    json_decref(file);
+}
+
 static void a_student_of_one_gpu(void **state)
 {
     (void)state;
@@ -10,6 +28,7 @@ static void a_student_of_one_gpu(void **state)
                    "--teacher_device_strategy", "gpu", "--profile_memory", "--log_level", "info");
     wd_program_succeeded(&program);
     assert_as_planned("cuda:0");
+    assert_measured(wd_test_path("one"));
     json_t *rows = metrics(wd_test_path("one"));
     assert_int_equal(json_array_size(rows), 4);
     for (size_t i = 0; i < 4; i++)

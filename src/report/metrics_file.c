@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,7 +22,8 @@ static const double STEP_MAX = 0x1p53; /* a double has every integer up to it */
 typedef struct row {
     double step, samples, targets, seconds;
     double figure[WD_FIGURE_COUNT];
-    const json_t *levels; /* NULL: none */
+    const json_t *levels;  /* NULL: none */
+    const json_t *devices; /* NULL: none */
 } row;
 
 static const char *const figure_key[WD_FIGURE_COUNT] = {[WD_FIGURE_LOSS] = "loss",
@@ -61,6 +63,24 @@ static bool read_levels(row *r, const json_t *object)
     return true;
 }
 
+static bool read_devices(row *r, const json_t *object)
+{
+    const char *name;
+    double bytes;
+    json_t *item;
+    r->devices = json_object_get(object, "device_memory_bytes");
+    if (json_is_null(r->devices)) r->devices = NULL;
+    if (!r->devices) return true;
+    if (!json_is_object(r->devices) || json_object_size(r->devices) > WD_REPORT_DEVICES_MAX)
+        return false;
+    json_object_foreach((json_t *)r->devices, name, item)
+    {
+        if (!*name || strlen(name) >= WD_REPORT_DEVICE_NAME) return false;
+        if (!read_number(&bytes, r->devices, name) || !(bytes >= 0)) return false;
+    }
+    return true;
+}
+
 /* Reads all of a line before any of it is used, so that a wrong line changes nothing. */
 static bool read_row(row *r, const json_t *object)
 {
@@ -72,7 +92,7 @@ static bool read_row(row *r, const json_t *object)
     if (!read_number(&r->seconds, object, "seconds")) return false;
     for (int i = 0; i < WD_FIGURE_COUNT; i++)
         if (!read_number(&r->figure[i], object, figure_key[i])) return false;
-    return read_levels(r, object);
+    return read_levels(r, object) && read_devices(r, object);
 }
 
 /* The curve of a noise level; NULL: there are too many. */
@@ -107,6 +127,20 @@ static wd_status add_levels(wd_metrics_file *f, const row *r, wd_err *err)
     return WD_OK;
 }
 
+static void keep_devices(wd_metrics_file *f, const row *r)
+{
+    const char *name;
+    json_t *item;
+    if (!r->devices && isnan(r->figure[WD_FIGURE_MEMORY])) return; /* a validation's own line */
+    f->devices = 0;
+    json_object_foreach((json_t *)r->devices, name, item)
+    {
+        wd_device_memory *d = &f->device[f->devices++];
+        snprintf(d->name, sizeof d->name, "%s", name);
+        d->bytes = json_number_value(item);
+    }
+}
+
 static wd_status add_row(wd_metrics_file *f, const row *r, wd_err *err)
 {
     const double validation = r->figure[WD_FIGURE_VALIDATION];
@@ -123,6 +157,7 @@ static wd_status add_row(wd_metrics_file *f, const row *r, wd_err *err)
         f->best_validation = validation;
         f->best_step = r->step;
     }
+    keep_devices(f, r);
     return add_levels(f, r, err);
 }
 
@@ -220,9 +255,9 @@ wd_status wd__metrics_file_read(wd_metrics_file *file, const char *path, wd_err 
         status = wd_fail(err, WD_BAD_FORMAT, "%s: expected a file, found something else", path);
     if (status == WD_OK) status = wd_alloc((void **)&chunk, CHUNK_BYTES, 1, "metrics", err);
     if (status == WD_OK) {
-        if (file->device != is.st_dev || file->inode != is.st_ino || is.st_size < file->offset)
+        if (file->disk != is.st_dev || file->inode != is.st_ino || is.st_size < file->offset)
             forget(file);
-        file->device = is.st_dev;
+        file->disk = is.st_dev;
         file->inode = is.st_ino;
         status = read_lines(file, fd, chunk, path, err);
         wd_free(chunk);

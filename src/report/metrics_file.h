@@ -23,13 +23,24 @@ typedef enum wd_figure {
     WD_FIGURE_COUNT
 } wd_figure;
 
-enum { WD_LEVELS_MAX = 16, WD_LAST_LOSSES = 100 };
+enum {
+    WD_LEVELS_MAX = 16,
+    WD_LAST_LOSSES = 100,
+    WD_REPORT_DEVICES_MAX = 16, /* of a process; a row with more is wrong */
+    WD_REPORT_DEVICE_NAME = 32  /* bytes, with the 0; a row with a longer name is wrong */
+};
 
 /* The validation error at one noise level. */
 typedef struct wd_level_curve {
     double sigma;
     wd_curve curve;
 } wd_level_curve;
+
+/* The most bytes that a device has held until a step. */
+typedef struct wd_device_memory {
+    char name[WD_REPORT_DEVICE_NAME];
+    double bytes;
+} wd_device_memory;
 
 typedef struct wd_metrics_file {
     wd_curve figure[WD_FIGURE_COUNT];
@@ -42,10 +53,12 @@ typedef struct wd_metrics_file {
     double samples, targets, seconds;
     double loss[WD_LAST_LOSSES]; /* the last ones, by number modulo WD_LAST_LOSSES */
     int64_t losses;
-    double best_validation, best_step; /* the lowest error, and its step */
+    double best_validation, best_step;              /* the lowest error, and its step */
+    wd_device_memory device[WD_REPORT_DEVICES_MAX]; /* [devices], of the last step's row */
+    int devices;
     /* where the next read begins, and in which file */
     int64_t offset;
-    uint64_t device, inode;
+    uint64_t disk, inode;
     bool skips; /* inside a line that is too long */
 } wd_metrics_file;
 

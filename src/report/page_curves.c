@@ -5,14 +5,6 @@
 #include "report/chart.h"
 #include "report/page_impl.h"
 
-/* The peak of host memory that was planned, in bytes; NaN: run.json does not say it. */
-static double planned_memory(const wd_page_run *run)
-{
-    const json_t *memory = json_object_get(run->files.run, "memory");
-    const json_t *bytes = json_object_get(memory, "bytes_peak");
-    return json_is_number(bytes) ? json_number_value(bytes) : NAN;
-}
-
 static void put_chart(wd_page *page, wd_figure figure, wd_chart chart)
 {
     wd_series series[WD_REPORT_RUNS_MAX];
@@ -39,7 +31,7 @@ static void put_memory(wd_page *page)
                          .unit = is_large ? "GiB" : "MiB",
                          .caption = "Measured in the first process, without mapped files.",
                          .divisor = is_large ? 0x1p30 : 0x1p20,
-                         .planned = page->count == 1 ? planned_memory(&page->run[0]) : NAN,
+                         .planned = page->count == 1 ? wd__page_host_planned(&page->run[0]) : NAN,
                          .planned_name = "planned peak",
                          .from_zero = true});
 }

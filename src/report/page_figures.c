@@ -95,11 +95,20 @@ static void say_speed(char *out, const wd_page_run *r)
 
 static void say_memory(char *out, const wd_page_run *r)
 {
-    double low, high;
-    const wd_curve *c = &r->metrics->figure[WD_FIGURE_MEMORY];
-    if (!c->count) return;
-    wd__curve_range(&low, &high, c);
-    snprintf(out, FIGURE_TEXT, "%.4g MiB", high / (1 << 20));
+    const double most = wd__page_host_measured(r);
+    if (!isnan(most)) snprintf(out, FIGURE_TEXT, "%.4g MiB", most / (1 << 20));
+}
+
+/* Of the device that has held most. */
+static void say_device_memory(char *out, const wd_page_run *r)
+{
+    double most = -1;
+    for (int i = 0; i < r->metrics->devices; i++) {
+        const char *name = r->metrics->device[i].name;
+        const double bytes = wd__page_device_measured(r, name);
+        if (bytes > most) snprintf(out, FIGURE_TEXT, "%.4g MiB, %s", bytes / (1 << 20), name);
+        most = fmax(most, bytes);
+    }
 }
 
 static void say_student(char *out, const wd_page_run *r)
@@ -144,6 +153,7 @@ static const struct {
                {"Time of training", say_time},
                {"Speed", say_speed},
                {"Host memory, most", say_memory},
+               {"Device memory, most", say_device_memory},
                {"Student", say_student},
                {"Teacher", say_teacher},
                {"Pixels", say_pictures},

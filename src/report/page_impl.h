@@ -4,6 +4,7 @@
  * page_figures.c   the head, and figures of the runs
  * page_sheets.c    sheets of samples
  * page_curves.c    curves over the steps
+ * page_memory.c    memory, planned and measured
  * page_options.c   options, plan, evaluation, and how the student is used
  * page_assets.c    style and script, which are the same on every page */
 #ifndef WD_REPORT_PAGE_IMPL_H
@@ -35,12 +36,21 @@ extern const char wd__page_style[], wd__page_script[];
 /* An effective option of a run, or one of run.json's "options" if `given`; NULL: it has none. */
 const json_t *wd__page_option(const wd_page_run *run, const char *name, bool given);
 
+/* The planned and the measured peak of host memory, of the whole process, in bytes; NaN: not known.
+ */
+double wd__page_host_planned(const wd_page_run *run);
+double wd__page_host_measured(const wd_page_run *run);
+
+/* The most bytes that the run has had allocated on a device so far; NaN: not known. */
+double wd__page_device_measured(const wd_page_run *run, const char *device);
+
 void wd__page_head(wd_page *page);
 void wd__page_figures(wd_page *page);
 void wd__page_sheets(wd_page *page);
 void wd__page_curves(wd_page *page);
 void wd__page_evaluation(wd_page *page);
 void wd__page_use(wd_page *page);
+void wd__page_memory(wd_page *page, const wd_page_run *run);
 void wd__page_plan(wd_page *page);
 void wd__page_options(wd_page *page);
 

@@ -230,6 +230,7 @@ static void put_plan(wd_page *page, int k)
         put_value(h, json_object_get(teacher, "strategy"));
         wd__html_put(h, ".</p>");
     }
+    wd__page_memory(page, r);
     put_picture(h, r);
     if (json_is_array(items)) put_items(h, items);
 }

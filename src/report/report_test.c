@@ -138,6 +138,50 @@ static void numbers_are_those_of_the_metrics(void **state)
     wd_free(text);
 }
 
+/* Planned and measured, of the host and of each device; of names that are markup, too. */
+static void memory_is_planned_and_measured(void **state)
+{
+    (void)state;
+    put("memory", "metrics.jsonl",
+        "{\"step\": 1, \"loss\": 1, \"memory_bytes\": 7000, \"device_memory_bytes\": "
+        "{\"sim:0\": 1048577, \"sim:1\": 0, \"<b>\": 5, \"huge\": 1e308}}\n"
+        "{\"step\": 1, \"validation_error\": 1}\n"
+        "{\"step\": 2, \"device_memory_bytes\": {\"sim:0\": -1}}\n"
+        "{\"step\": 2, \"device_memory_bytes\": [1]}\n");
+    put("memory", "run.json",
+        "{\"command\": \"train\", \"memory\": {\"bytes_peak\": 6000, \"bytes_before\": 500, "
+        "\"devices\": {\"sim:0\": 2000000, \"sim:1\": 3, \"&\": 7}, \"devices_measured\": "
+        "{\"sim:0\": 1999999}}}");
+    char *text = page_of_one("memory");
+    assert_has(text, "<th scope=\"row\">host</th><td title=\"6500 bytes\">0.006199 MiB</td>"
+                     "<td title=\"7000 bytes\">");
+    assert_has(text, "<th scope=\"row\">sim:0</th><td title=\"2000000 bytes\">1.907 MiB</td>"
+                     "<td title=\"1999999 bytes\">1.907 MiB</td></tr>");
+    assert_has(text, "<th scope=\"row\">sim:1</th><td title=\"3 bytes\">2.861e-06 MiB</td>"
+                     "<td title=\"0 bytes\">0 MiB</td></tr>");
+    assert_has(text, "<th scope=\"row\">&amp;</th><td title=\"7 bytes\">6.676e-06 MiB</td>"
+                     "<td></td></tr>");
+    assert_has(text, "<th scope=\"row\">&lt;b&gt;</th><td></td><td title=\"5 bytes\">");
+    assert_has(text, "<th scope=\"row\">huge</th><td></td><td></td>");
+    assert_has(text, "the memory of simulated devices");
+    assert_has(text, "2 lines of metrics.jsonl cannot be read");
+    wd_free(text);
+    put("memory", "metrics.jsonl",
+        "{\"step\": 1, \"device_memory_bytes\": {\"sim:0\": 1048576}}\n"
+        "{\"step\": 1, \"validation_error\": 1}\n");
+    put("memory", "run.json", "{}");
+    text = page_of_one("memory");
+    assert_has(text, "<dt>Device memory, most</dt><dd>1 MiB, sim:0</dd>");
+    wd_free(text);
+    put("memory", "metrics.jsonl",
+        "{\"step\": 1, \"device_memory_bytes\": {\"sim:0\": 1048576}}\n"
+        "{\"step\": 2, \"memory_bytes\": 7000}\n");
+    text = page_of_one("memory"); /* it was resumed on the processor alone */
+    assert_null(strstr(text, "sim:0"));
+    assert_null(strstr(text, "Device memory"));
+    wd_free(text);
+}
+
 static void several_runs_are_compared(void **state)
 {
     (void)state;
@@ -385,6 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_no_markup),
         cmocka_unit_test(numbers_are_those_of_the_metrics),
+        cmocka_unit_test(memory_is_planned_and_measured),
         cmocka_unit_test(several_runs_are_compared),
         cmocka_unit_test(sheets_are_in_the_page),
         cmocka_unit_test(many_sheets_are_thinned),

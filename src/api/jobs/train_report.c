@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/plan/plan_svg.h"
+#include "api/setup/memory_report.h"
 #include "core/clock.h"
 #include "core/log.h"
 
@@ -75,4 +76,16 @@ void wd__train_report_follow(wd_train_report *report, wd_train_setup *setup, boo
 void wd__train_report_end(wd_train_report *report, wd_train_setup *setup, const char *error)
 {
     if (report->page && setup->output_begun) write_or_warn(report, setup, false, error);
+}
+
+void wd__train_report_measured(wd_train_setup *setup, const wd_devices *devices)
+{
+    char path[WD_PATH_MAX];
+    wd_err why;
+    if (!setup->output_begun) return;
+    wd_status status = wd_output_follow(&setup->output, &why);
+    if (status == WD_OK) status = wd_path_join(path, setup->output.path, "run.json", &why);
+    if (status == WD_OK) status = wd_memory_report_save(path, devices, &why);
+    if (status != WD_OK)
+        wd_log(WD_LOG_WARNING, "%s; run.json lacks the measured memory of devices", why.message);
 }

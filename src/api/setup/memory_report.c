@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/text.h"
+#include "io/json/json.h"
 
 const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes)
 {
@@ -268,4 +269,29 @@ json_t *wd_memory_plan_json(const wd_memory_plan *plan, const wd_devices *device
                      (json_int_t)wd_memory_plan_peak(plan, WD_MEMORY_HOST), "bytes_before",
                      (json_int_t)before, "bytes_mapped", (json_int_t)plan->mapped_bytes, "devices",
                      peaks, "items", items);
+}
+
+static json_t *measured_peaks(const wd_devices *devices)
+{
+    json_t *peaks = json_object();
+    for (int d = 0; d < devices->count; d++)
+        if (is_place(devices, d))
+            json_object_set_new(peaks, devices->name[d],
+                                json_integer((json_int_t)wd_device_bytes_peak(devices->device[d])));
+    return peaks;
+}
+
+wd_status wd_memory_report_save(const char *path, const wd_devices *devices, wd_err *err)
+{
+    json_t *run = NULL;
+    WD_TRY(wd_json_load(&run, path, err));
+    json_t *memory = json_object_get(run, "memory");
+    wd_status status = WD_OK;
+    if (!json_is_object(memory))
+        status = wd_fail(err, WD_BAD_FORMAT, "%s: expected an object \"memory\", found none", path);
+    else if (json_object_set_new(memory, "devices_measured", measured_peaks(devices)))
+        status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    if (status == WD_OK) status = wd_json_save(run, path, err);
+    json_decref(run);
+    return status;
 }

@@ -119,6 +119,17 @@ static size_t append_validation(char out[LINE_BYTES], size_t n, const wd_validat
     return wd_append_text(out, LINE_BYTES, n, "]");
 }
 
+/* Appends ", "device_memory_bytes": {"cuda:0": ...}" where there are devices. */
+static size_t append_devices(char out[LINE_BYTES], size_t n, const wd_metrics_row *row)
+{
+    if (!row->devices) return n;
+    n = wd_append_text(out, LINE_BYTES, n, ", \"device_memory_bytes\": {");
+    for (int d = 0; d < row->devices; d++)
+        n = wd_append_text(out, LINE_BYTES, n, "%s\"%s\": %zu", d ? ", " : "", row->device[d].name,
+                           row->device[d].bytes);
+    return wd_append_text(out, LINE_BYTES, n, "}");
+}
+
 static wd_status write_line(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
 {
     char line[LINE_BYTES], loss[32], norm[32], lr[32], seconds[32], rate[32];
@@ -130,9 +141,11 @@ static wd_status write_line(wd_metrics *metrics, const wd_metrics_row *row, wd_e
         number_text(lr, row->lr, 17), row->samples, row->targets, row->phase);
     if (row->validation) n = append_validation(line, n, row->validation);
     n = wd_append_text(line, LINE_BYTES, n,
-                       ", \"seconds\": %s, \"steps_per_s\": %s, \"memory_bytes\": %zu}\n",
+                       ", \"seconds\": %s, \"steps_per_s\": %s, \"memory_bytes\": %zu",
                        number_text(seconds, row->seconds, 7),
                        number_text(rate, row->steps_per_s, 4), row->memory_bytes);
+    n = append_devices(line, n, row);
+    n = wd_append_text(line, LINE_BYTES, n, "}\n");
     return wd_record_file_write(&metrics->rows, line, n, err);
 }
 

@@ -1,16 +1,22 @@
 /* What a run says about itself while it runs: metrics.jsonl and TensorBoard events.
  *
  * metrics.jsonl has one JSON object per optimiser step, written line by line; everything before
- * "seconds" is a function of seed and options, what follows are times. Where the student was
- * validated after a step it has validation_error, a number, and validation_error_by_level, an array
- * of {"sigma": number, "error": number}. When a run is resumed, lines
- * past the checkpoint's step are cut off, and TensorBoard is told to forget them. */
+ * "seconds" is a function of seed and options, what follows are times and memory. Where the student
+ * was validated after a step it has validation_error, a number, and validation_error_by_level, an
+ * array of {"sigma": number, "error": number}. When a run is resumed, lines past the checkpoint's
+ * step are cut off, and TensorBoard is told to forget them. */
 #ifndef WD_TRAIN_LOOP_METRICS_H
 #define WD_TRAIN_LOOP_METRICS_H
 
 #include "train/output/best.h"
 
 typedef struct wd_metrics wd_metrics;
+
+/* The most bytes that the run has had allocated on a device so far. */
+typedef struct wd_device_peak {
+    const char *name; /* "cuda:0" */
+    size_t bytes;
+} wd_device_peak;
 
 typedef struct wd_metrics_row {
     int64_t step;                           /* from 1: steps done */
@@ -21,7 +27,9 @@ typedef struct wd_metrics_row {
     const wd_validation_result *validation; /* after the step; NULL: there was none */
     double seconds;                         /* since the run began, earlier parts included */
     double steps_per_s;
-    size_t memory_bytes; /* of host memory that the process has; 0: not known */
+    size_t memory_bytes;          /* of host memory that the process has; 0: not known */
+    const wd_device_peak *device; /* [devices], those with memory of their own */
+    int devices;
 } wd_metrics_row;
 
 /* Appends to <folder>/metrics.jsonl after cutting off rows with step > `resume_step` (0: starts

@@ -112,6 +112,29 @@ static void test_validation(void **state)
     wd_free(text);
 }
 
+/* What devices have held stands behind host memory. */
+static void test_devices(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_metrics *metrics;
+    size_t bytes;
+    char folder[WD_PATH_MAX];
+    const wd_device_peak peak[] = {{"cuda:0", 12345}, {"cuda:1", 0}};
+    wd_metrics_row r = row(1);
+    r.device = peak;
+    r.devices = 2;
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), "devices", &err), &err);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_ok(wd__metrics_open(&metrics, folder, 0, &err), &err);
+    wd_test_ok(wd__metrics_write(metrics, &r, &err), &err);
+    wd__metrics_close(metrics);
+    char *text = read_all(folder, "metrics.jsonl", &bytes);
+    assert_non_null(strstr(text, "\"memory_bytes\": 4096, \"device_memory_bytes\": "
+                                 "{\"cuda:0\": 12345, \"cuda:1\": 0}}\n"));
+    wd_free(text);
+}
+
 /* As many noise levels as there can be, with as many digits. */
 static void test_long_rows(void **state)
 {
@@ -214,9 +237,10 @@ static void test_long_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),      cmocka_unit_test(test_validation),
-        cmocka_unit_test(test_long_rows), cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_not_ours),  cmocka_unit_test(test_long_files),
+        cmocka_unit_test(test_rows),       cmocka_unit_test(test_validation),
+        cmocka_unit_test(test_devices),    cmocka_unit_test(test_long_rows),
+        cmocka_unit_test(test_unwritable), cmocka_unit_test(test_not_ours),
+        cmocka_unit_test(test_long_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #ifndef WD_TRAIN_LOOP_TRAINER_H
 #define WD_TRAIN_LOOP_TRAINER_H
 #include "job/watch/watch.h"
+#include "train/loop/devices.h"
 #include "train/loop/samples.h"
 #include "train/loop/stepper.h"
 #include "train/output/export.h"
@@ -23,10 +24,11 @@ typedef struct wd_trainer_options {
     /* Asked once per step, of the rank that writes: what was requested of the run since
      * (wd_request, or-ed). All ranks obey. NULL: nothing is. */
     unsigned (*requests)(void *context);
-    void *output_context; /* of all three */
-    int64_t steps;        /* 0: until the time is over */
-    double seconds_max;   /* of training, earlier parts of a resumed run included; 0: none */
-    int64_t stop_at_step; /* ends there as if interrupted; 0: no */
+    void *output_context;      /* of all three */
+    const wd_devices *devices; /* whose memory the metrics say; NULL: of none */
+    int64_t steps;             /* 0: until the time is over */
+    double seconds_max;        /* of training, earlier parts of a resumed run included; 0: none */
+    int64_t stop_at_step;      /* ends there as if interrupted; 0: no */
     wd_lr_schedule lr;
     int64_t checkpoint_interval; /* steps; 0: none by steps */
     double checkpoint_s;         /* seconds of training; 0: none by time. One is written at the end

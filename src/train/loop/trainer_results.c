@@ -39,6 +39,16 @@ void wd__trainer_warn_of_metrics(wd_trainer *t, const wd_err *why)
     t->metrics_warned = true;
 }
 
+/* Measures the devices of this rank that have memory of their own. */
+static int measure_devices(wd_device_peak out[WD_PLACED_DEVICES_MAX], const wd_devices *devices)
+{
+    int n = 0;
+    for (int d = 0; devices && d < devices->count; d++)
+        if (d != devices->processor)
+            out[n++] = (wd_device_peak){devices->name[d], wd_device_bytes_peak(devices->device[d])};
+    return n;
+}
+
 /* Writes a step's row of the metrics, and shows progress. If the disk does not take the row this
  * warns, once, and training goes on. */
 static void write_row(wd_trainer *t, const wd_step_result *result)
@@ -46,6 +56,8 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
     const wd_stepper_options *m = wd__stepper_options_of(t->stepper);
     const int64_t samples = (result->step + 1) * wd_stepper_step_samples(m);
     const double seconds = wd__trainer_elapsed_s(t), rate = measure_rate(t);
+    wd_device_peak device[WD_PLACED_DEVICES_MAX];
+    const int devices = measure_devices(device, t->options->devices);
     wd_err why;
     const wd_status status = wd__metrics_write(
         t->metrics,
@@ -61,6 +73,8 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
             .seconds = seconds,
             .steps_per_s = rate,
             .memory_bytes = t->memory_bytes,
+            .device = device,
+            .devices = devices,
         },
         &why);
     if (status != WD_OK) wd__trainer_warn_of_metrics(t, &why);
