@@ -93,7 +93,7 @@ bundle: build
 	@sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-linux-$$(uname -m).tar.xz
 
 wheel: setup
-	@sh tools/make_wheel.sh $(BUILD)
+	@CUDA_ARCHS="$(CUDA_ARCHS)" sh tools/make_wheel.sh $(BUILD)
 
 install: build
 	@cmake --build --preset release --target wandistiller_shared

@@ -2,7 +2,7 @@
 # Builds the Python package as one wheel for every Python 3, with the libraries that it is linked
 # with inside (auditwheel), for systems whose C library is as new as this machine's. Kernels for
 # NVIDIA GPUs are in it where there is nvcc; NVIDIA's libraries are found when a job runs.
-# Usage, in any folder: tools/make_wheel.sh BUILD_FOLDER
+# Usage, in any folder: [CUDA_ARCHS=90] tools/make_wheel.sh BUILD_FOLDER
 set -eu
 source=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1"
@@ -15,7 +15,8 @@ stage=$build/wheel
 }
 PATH=$stage/venv/bin:$PATH
 rm -rf "$stage/linked" "$stage/repaired"
-pip wheel -q --no-deps -C build-dir="$stage/package" -w "$stage/linked" "$source"
+pip wheel -q --no-deps -C build-dir="$stage/package" \
+    -C cmake.define.WD_CUDA_ARCHS="${CUDA_ARCHS:-}" -w "$stage/linked" "$source"
 auditwheel repair --strip -w "$stage/repaired" "$stage"/linked/*.whl
 cp "$stage"/repaired/*.whl "$build"
 for wheel in "$stage"/repaired/*.whl; do
