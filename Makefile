@@ -39,6 +39,11 @@ setup-fuzz:
 setup-format:
 	@sh tools/setup.sh clang-format || echo "checks/format is skipped: there is no clang-format"
 
+# checks/abi compares with the newest release, where there is one.
+setup-abi:
+	@[ -z "$$(git tag --list 'v[0-9]*' 2>/dev/null)" ] || sh tools/setup.sh abigail-tools || \
+		echo "checks/abi is skipped: there is no abidiff"
+
 build: setup
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) "-DWD_CUDA_ARCHS=$(CUDA_ARCHS)" \
 		$(CMAKE_FLAGS) \
@@ -64,7 +69,7 @@ test: build-all
 check: test test-long fuzz test-asan test-tsan
 	@sh tools/report_skips.sh $(BUILD)/Testing/test.log $(BUILD)/Testing/test-long.log
 
-test-long: build-all setup-format
+test-long: build-all setup-format setup-abi
 	@ctest --preset release -L long -j $(JOBS)
 	@cp $(LOG) $(BUILD)/Testing/test-long.log
 
@@ -104,5 +109,5 @@ clean:
 	@rm -rf $(BUILD)
 
 .NOTPARALLEL:
-.PHONY: all setup setup-fuzz setup-format build build-all demo test check test-long test-asan \
-	test-tsan fuzz bench torture gpu-check bundle wheel install clean
+.PHONY: all setup setup-fuzz setup-format setup-abi build build-all demo test check test-long \
+	test-asan test-tsan fuzz bench torture gpu-check bundle wheel install clean

@@ -467,6 +467,12 @@ if(NOT WD_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
 endif()
 add_test(NAME checks/library COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_library.sh
          ${PROJECT_SOURCE_DIR} $<TARGET_FILE:wandistiller_shared>)
+# The shared library beside that of the newest release; both need abidiff, and this one a release.
+add_test(NAME checks/abi COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_abi.sh)
+add_test(NAME checks/abi_rules COMMAND sh ${PROJECT_SOURCE_DIR}/tests/abi.sh
+         ${PROJECT_SOURCE_DIR} "${CMAKE_C_COMPILER} ${CMAKE_C_COMPILER_ARG1}")
+set_tests_properties(checks/abi checks/abi_rules PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+                     SKIP_RETURN_CODE 77)
 # The bundle for machines where nothing can be installed runs by itself; it starts ranks with MPI.
 if(MPI_C_FOUND AND WD_MPIRUN AND NOT WD_SANITIZE)
   add_test(NAME checks/bundle COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_bundle.sh
@@ -590,6 +596,8 @@ set(WD_LONG_TESTS
     dev/cuda/cudnn_plans
     # What `make gpu-check`, `make bundle` and `make torture` do.
     checks/gpu_check checks/gpu_check_standin checks/bundle checks/elsewhere checks/torture
+    # Two builds of the library, once there is a release.
+    checks/abi
     # The layout of the sources: see above.
     checks/format)
 foreach(name IN LISTS WD_LONG_TESTS)
