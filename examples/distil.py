@@ -35,7 +35,8 @@ print(pictures[0].path, pictures[0].height, pictures[0].width)
 pictures[0]
 
 
-# %% The student is a pipeline of diffusers: pip install diffusers transformers ftfy torch
+# %% The student is a pipeline of diffusers, which needs
+# pip install torch diffusers transformers accelerate ftfy
 def draw_with_diffusers(prompt):
     import torch
     from diffusers import WanPipeline

@@ -214,7 +214,8 @@ def test_ctrl_c_saves(small, folder, told):
     out = folder / f"interrupted_{told}"
     options = program_of(small, num_steps=1000000, output_dir=out)
     code = f"""
-import logging, sys, wandistiller
+import logging, signal, sys, wandistiller
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 def say(*_): print("goes on", flush=True)
 class Say(logging.Handler):
     def emit(self, record):
