@@ -147,6 +147,49 @@ static void a_run_goes_on_without_its_page(void **state)
     assert_same_weights(wd_test_path("barred"), wd_test_path("plain"));
 }
 
+/* A user's own plan.svg in the folder of a run that goes on stays; the run's own is replaced. */
+static void a_plan_that_is_none_of_a_run_stays(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char mine[] = "<svg>my own picture</svg>";
+    const char *run = wd_test_path("drawn"), *plan = wd_test_path("drawn/plan.svg");
+    wd_program_run(&program, SMALL_RUN(run), "--stop_at_step", "1");
+    wd_program_run(&program, SMALL_RUN(run), "--stop_at_step", "2", "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "plan.svg"));
+    wd_test_ok(wd_file_write(plan, mine, sizeof mine - 1, &err), &err);
+    wd_program_run(&program, SMALL_RUN(run), "--stop_at_step", "3", "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "plan.svg is there, and is no picture of a plan"));
+    char *text = read_page(plan);
+    assert_string_equal(text, mine);
+    wd_free(text);
+}
+
+/* A page elsewhere is of a run under way, and stays as it is. */
+static void only_the_runs_own_page_reloads_itself(void **state)
+{
+    (void)state;
+    const char *run = wd_test_path("long");
+    const pid_t pid =
+        wd_program_start((const char *const[]){SMALL_RUN(run), "--num_steps", "1000000", NULL});
+    wait_for_steps(wd_test_path("long/metrics.jsonl"));
+    wd_program_run(&program, "report", run, "--out", wd_test_path("elsewhere.html"));
+    wd_program_succeeded(&program);
+    wd_program_run(&program, "report", run);
+    wd_program_succeeded(&program);
+    char *own = read_page(wd_test_path("long/report.html"));
+    kill(pid, SIGTERM);
+    wd_program_wait(&program, pid);
+    char *text = read_page(wd_test_path("elsewhere.html"));
+    assert_has(text, "<dt>State</dt><dd>training</dd>");
+    assert_null(strstr(text, " data-runs"));
+    assert_has(own, " data-runs>");
+    wd_free(own);
+    wd_free(text);
+}
+
 static void what_is_wrong_is_said(void **state)
 {
     (void)state;
@@ -316,6 +359,8 @@ int main(void)
         cmocka_unit_test(the_page_can_be_made_later),
         cmocka_unit_test(a_page_can_be_left_out),
         cmocka_unit_test(a_run_goes_on_without_its_page),
+        cmocka_unit_test(a_plan_that_is_none_of_a_run_stays),
+        cmocka_unit_test(only_the_runs_own_page_reloads_itself),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(a_browser_shows_one_sheet),
         cmocka_unit_test(a_browser_shows_device_memory),

@@ -28,13 +28,20 @@ static double option_number(const wd_page_run *run, const char *name)
 
 enum { FIGURE_TEXT = 400 };
 
+/* The last row is written when the time is over; it has seven digits of it. */
+static bool is_used_up(const wd_page_run *r, double seconds)
+{
+    return r->metrics->seconds >= seconds * (1 - 1e-6);
+}
+
 static void say_state(char *out, const wd_page_run *r)
 {
-    const double steps = option_number(r, "num_steps");
-    const char *state = r->run.error                             ? "failed"
-                        : r->run.is_running                      ? "training"
-                        : steps > 0 && r->metrics->step >= steps ? "done"
-                                                                 : "ended";
+    const double steps = option_number(r, "num_steps"), minutes = option_number(r, "max_minutes");
+    const char *state = r->run.error                                 ? "failed"
+                        : r->run.is_running                          ? "training"
+                        : steps > 0 && r->metrics->step >= steps     ? "done"
+                        : minutes > 0 && is_used_up(r, 60 * minutes) ? "done: its time is used up"
+                                                                     : "ended";
     snprintf(out, FIGURE_TEXT, "%s", state);
 }
 
@@ -250,6 +257,13 @@ static void put_title(wd_page *page)
     }
 }
 
+/* Whether somebody writes the page anew while the run goes on. */
+static bool is_rewritten(const wd_page_run *r)
+{
+    const char *writes = json_string_value(wd__page_option(r, "save_report", false));
+    return r->run.is_rewritten && !(writes && !strcmp(writes, "false"));
+}
+
 void wd__page_head(wd_page *page)
 {
     wd_html *h = &page->html;
@@ -257,7 +271,7 @@ void wd__page_head(wd_page *page)
     char written[32] = "";
     const time_t now = time(NULL);
     struct tm utc;
-    for (int i = 0; i < page->count; i++) runs |= page->run[i].run.is_running;
+    for (int i = 0; i < page->count; i++) runs |= is_rewritten(&page->run[i]);
     if (gmtime_r(&now, &utc)) strftime(written, sizeof written, "%Y-%m-%d %H:%M UTC", &utc);
     wd__html_put(h, WD_REPORT_BEGIN
                  "\n<html lang=\"en\"><head><meta charset=\"utf-8\">"

@@ -1,15 +1,13 @@
 /* The page about runs: see report/report.h. */
 #include "report/report.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/memory.h"
 #include "core/text.h"
+#include "io/file/writable.h"
 #include "report/page_impl.h"
 
 struct wd_run_page {
@@ -119,19 +117,7 @@ static void write_parts(wd_page *page)
 
 wd_status wd_run_page_check_replaced(const char *path, wd_err *err)
 {
-    static const char begin[] = WD_REPORT_BEGIN;
-    char found[sizeof begin - 1];
-    struct stat is;
-    if (lstat(path, &is)) return WD_OK;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    const bool is_page = fd >= 0 && read(fd, found, sizeof found) == (ssize_t)sizeof found &&
-                         !memcmp(found, begin, sizeof found);
-    if (fd >= 0) close(fd);
-    if (is_page) return WD_OK;
-    return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "%s is there, and is no page of this program, which alone is replaced: move it "
-                   "away, or choose another file",
-                   path);
+    return wd_file_check_replaced(path, WD_REPORT_BEGIN, "page", err);
 }
 
 wd_status wd_run_page_write(wd_run_page *report, const char *path, const wd_reported_run *run,

@@ -23,7 +23,8 @@ typedef struct wd_run_page wd_run_page;
 /* A run on the page; all is borrowed. */
 typedef struct wd_reported_run {
     const char *folder;
-    bool is_running;   /* the page reloads itself */
+    bool is_running;
+    bool is_rewritten; /* and writes the page anew: it reloads itself */
     const char *error; /* how the run has failed; NULL: it has not, or that is not known */
 } wd_reported_run;
 

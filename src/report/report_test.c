@@ -127,14 +127,51 @@ static void numbers_are_those_of_the_metrics(void **state)
     assert_has(text, "<code>lr</code></th><td>0.0015</td>");
     assert_null(strstr(text, "data-runs")); /* it does not reload itself */
     wd_free(text);
-    text = page_of(&(wd_reported_run){.folder = folder_of("numbers"), .is_running = true}, 1);
+    text = page_of(&(wd_reported_run){.folder = folder_of("numbers"),
+                                      .is_running = true,
+                                      .is_rewritten = true},
+                   1);
     assert_has(text, "<body data-written=\"");
     assert_has(text, " data-runs>");
     assert_has(text, "<dd>training</dd>");
     wd_free(text);
+    text = page_of(&(wd_reported_run){.folder = folder_of("numbers"), .is_running = true}, 1);
+    assert_has(text, "<dd>training</dd>");
+    assert_null(strstr(text, "data-runs")); /* nobody writes it anew */
+    assert_null(strstr(text, "http-equiv=\"refresh\""));
+    wd_free(text);
     text = page_of(&(wd_reported_run){.folder = folder_of("numbers"), .error = "<lost>"}, 1);
     assert_has(text, "<p class=\"bad\">&lt;lost&gt;</p>");
     assert_has(text, "<dd>failed</dd>");
+    wd_free(text);
+}
+
+/* A run says why it has ended: all steps are made, its time is used up, or it was stopped. */
+static void the_state_says_why_a_run_has_ended(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *seconds, *says;
+    } ends[] = {{"61.5", "done: its time is used up"},
+                {"60", "done: its time is used up"},
+                {"59.9", "ended"}};
+    put("timed", "run.json",
+        "{\"command\": \"train\", \"resolved\": {\"num_steps\": 9, \"max_minutes\": 1}}");
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char row[64], state_text[64];
+        snprintf(row, sizeof row, "{\"step\": 3, \"seconds\": %s}\n", ends[i].seconds);
+        snprintf(state_text, sizeof state_text, "<dt>State</dt><dd>%s</dd>", ends[i].says);
+        put("timed", "metrics.jsonl", row);
+        char *text = page_of_one("timed");
+        assert_has(text, state_text);
+        wd_free(text);
+    }
+    put("timed", "run.json",
+        "{\"command\": \"train\", \"resolved\": {\"save_report\": \"false\"}}");
+    char *text = page_of(
+        &(wd_reported_run){.folder = folder_of("timed"), .is_running = true, .is_rewritten = true},
+        1);
+    assert_null(strstr(text, "data-runs")); /* the run writes no page */
     wd_free(text);
 }
 
@@ -429,6 +466,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_no_markup),
         cmocka_unit_test(numbers_are_those_of_the_metrics),
+        cmocka_unit_test(the_state_says_why_a_run_has_ended),
         cmocka_unit_test(memory_is_planned_and_measured),
         cmocka_unit_test(several_runs_are_compared),
         cmocka_unit_test(sheets_are_in_the_page),

@@ -57,9 +57,12 @@ wd_status wd_report(const wd_report_options *options, wd_err *err)
     WD_TRY(check_runs(options, err));
     WD_TRY(check_out(path, options, err));
     wd_stop_begin();
-    for (int64_t i = 0; i < options->runs.count; i++)
+    for (int64_t i = 0; i < options->runs.count; i++) {
+        const bool runs = wd_output_is_running(options->runs.item[i]);
         run[i] = (wd_reported_run){.folder = options->runs.item[i],
-                                   .is_running = wd_output_is_running(options->runs.item[i])};
+                                   .is_running = runs,
+                                   .is_rewritten = runs && !options->out};
+    }
     WD_TRY(wd_run_page_open(&report, options->runs.count, err));
     const wd_status status = wd_run_page_write(report, path, run, err);
     if (status == WD_OK) say_done(report, options, path);

@@ -8,6 +8,7 @@
 #include "api/setup/memory_report.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "io/file/writable.h"
 
 static void warn(wd_train_report *r, const wd_err *why)
 {
@@ -43,6 +44,8 @@ void wd__train_report_plan(wd_train_report *report, const wd_train_setup *setup,
                                  .shown = &where->chosen};
     if (!report->page) return;
     wd_status status = wd_path_join(path, setup->output.path, "plan.svg", &why);
+    if (status == WD_OK)
+        status = wd_file_check_replaced(path, WD_PLAN_SVG_BEGIN, "picture of a plan", &why);
     if (status == WD_OK) status = wd_plan_svg_write(path, &table, &why);
     if (status != WD_OK) warn(report, &why);
 }
@@ -53,7 +56,10 @@ static wd_status write_page(wd_run_page *page, wd_output *output, bool is_runnin
     char path[WD_PATH_MAX];
     WD_TRY(wd_output_follow(output, err));
     WD_TRY(wd_path_join(path, output->path, "report.html", err));
-    const wd_reported_run run = {.folder = output->path, .is_running = is_running, .error = error};
+    const wd_reported_run run = {.folder = output->path,
+                                 .is_running = is_running,
+                                 .is_rewritten = is_running,
+                                 .error = error};
     return wd_run_page_write(page, path, &run, err);
 }
 

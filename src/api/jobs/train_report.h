@@ -21,7 +21,7 @@ typedef struct wd_train_report {
 void wd__train_report_open(wd_train_report *out, const wd_train_setup *setup);
 void wd__train_report_close(wd_train_report *report);
 
-/* Writes plan.svg into the output folder. */
+/* Writes plan.svg into the output folder, unless a file of that name is there that no run wrote. */
 void wd__train_report_plan(wd_train_report *report, const wd_train_setup *setup,
                            const wd_train_plan *where);
 

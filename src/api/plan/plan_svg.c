@@ -248,11 +248,11 @@ static wd_status draw(char **out, const wd_plan_table *table, wd_err *err)
     }
     WD_TRY(wd_text_builder_take(&text, &body));
     end += WD_PLAN_SVG_MARGIN;
-    wd_text_builder_say(
-        &whole,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" "
-        "height=\"%.0f\">\n<style>%s</style>\n",
-        WD_PLAN_SVG_WIDTH, end, WD_PLAN_SVG_WIDTH, end, style);
+    wd_text_builder_say(&whole,
+                        WD_PLAN_SVG_BEGIN
+                        "xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" "
+                        "height=\"%.0f\">\n<style>%s</style>\n",
+                        WD_PLAN_SVG_WIDTH, end, WD_PLAN_SVG_WIDTH, end, style);
     wd__svg_rect(&whole, (wd_svg_box){0, 0, WD_PLAN_SVG_WIDTH, end}, "page", "");
     wd_text_builder_say(&whole, "%s</svg>\n", text);
     wd_free(text);

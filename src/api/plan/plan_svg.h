@@ -7,6 +7,9 @@
 #include "api/plan/plan_print.h"
 #include "core/text.h"
 
+/* Every picture begins with this text, so that a run replaces its own, and nothing else. */
+#define WD_PLAN_SVG_BEGIN "<svg data-plan-of=\"WanDistiller\" "
+
 /* Draws table->shown. */
 wd_status wd_plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err);
 

@@ -7,8 +7,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/require.h"
 #include "io/file/file.h"
 
 bool wd_path_has_ending(const char *path, const char *ending)
@@ -96,4 +98,22 @@ wd_status wd_folder_check_writable(const char *path, const char *option, wd_err 
     }
     if (wd_path_is_folder(folder)) return try_beside(probe, option, err);
     return wd_fail(err, WD_IO, "%s: %s: is a file, expected a folder", option, folder);
+}
+
+wd_status wd_file_check_replaced(const char *path, const char *begin, const char *what, wd_err *err)
+{
+    char found[64];
+    struct stat is;
+    const size_t bytes = strlen(begin);
+    WD_REQUIRE(bytes <= sizeof found, "%s: a longer begin than expected", what);
+    if (lstat(path, &is)) return WD_OK;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const bool is_own =
+        fd >= 0 && read(fd, found, bytes) == (ssize_t)bytes && !memcmp(found, begin, bytes);
+    if (fd >= 0) close(fd);
+    if (is_own) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s is there, and is no %s of this program, which alone is replaced: move it "
+                   "away, or choose another file",
+                   path, what);
 }

@@ -20,6 +20,11 @@ wd_status wd_path_refuse_endings(const char *path, const char *option, const cha
  * "--trace". */
 wd_status wd_file_check_writable(const char *path, const char *option, wd_err *err);
 
+/* WD_INVALID_ARGUMENT: `path` is there, and is no file that begins with `begin`, as each `what`
+ * ("page") of this program does. A link is none. */
+wd_status wd_file_check_replaced(const char *path, const char *begin, const char *what,
+                                 wd_err *err);
+
 /* Checks that files can be created in the folder `path`. If the folder does not exist yet, its
  * nearest existing parent is checked, and a name such as "x.safetensors" or "x.png" is refused,
  * which somebody gave who expects a file. */
