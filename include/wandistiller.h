@@ -590,7 +590,8 @@ WD_API void wd_options_free(wd_options *options); /* NULL is allowed */
 
 /* Sets the option called `name`, without leading dashes, as the command line does: a list
  * (WD_OPTION_TEXTS) gets one more text, any other option gets the value in place of an earlier one;
- * NULL is the value of an option that is given without one (`bare` of its table).
+ * NULL is the value of an option that is given without one (`bare` of its table), and of a list
+ * without texts, which takes the place of a file's.
  * "config" applies a file of options (wd_config_open), and is set first, since later calls replace
  * the file's values. `name` and `value` are copied. WD_INVALID_ARGUMENT: an unknown name, with the
  * nearest one; or an unusable value, with what was expected. After an error the options can only be

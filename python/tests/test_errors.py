@@ -209,11 +209,12 @@ for p in run:
     assert digest(out)
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_ctrl_c_saves(small, folder, told):
-    out = folder / f"interrupted_{told}"
+@pytest.mark.parametrize("told, sent, code", [
+    (True, signal.SIGINT, 130), (False, signal.SIGINT, 130), (False, signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_save(small, folder, told, sent, code):
+    out = folder / f"interrupted_{told}_{code}"
     options = program_of(small, num_steps=1000000, output_dir=out)
-    code = f"""
+    program = f"""
 import logging, signal, sys, wandistiller
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 def say(*_): print("goes on", flush=True)
@@ -230,9 +231,10 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
     sys.exit(130)
 """
-    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert run.stdout.readline() == "goes on\n"
-    run.send_signal(signal.SIGINT)
+    run.send_signal(sent)
     said, _ = run.communicate(timeout=100)
-    assert run.returncode == 130 and said.endswith("interrupted\n")
+    assert run.returncode == code
+    assert said.endswith("interrupted\n") == (sent == signal.SIGINT)
     assert digest(out) and list((out / "checkpoints").iterdir())

@@ -73,6 +73,12 @@ def test_resume_alone(student, small, folder):
     assert digest(folder / "moved") == digest(student)
 
 
+def test_an_empty_list_replaces_the_files(folder, teacher):
+    (folder / "prompts.json").write_text('{"prompt": ["a red apple"]}')
+    with pytest.raises(wandistiller.InvalidArgument, match="prompt"):
+        wandistiller.sample(model=teacher, prompt=[], config=folder / "prompts.json")
+
+
 def test_config_comes_before_keywords(small, folder):
     options = {name: value if isinstance(value, (int, str)) else str(value)
                for name, value in small.items()}

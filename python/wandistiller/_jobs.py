@@ -60,8 +60,8 @@ def _values(name: str, value: Any, option: Mapping[str, Any] | None) -> Iterator
     if kind == "texts" and not isinstance(value, (str, os.PathLike)):
         if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
             raise _unusable(name, "a text, or a list of texts", value)
-        for item in value:
-            yield _text(name, item)
+        texts = [_text(name, item) for item in value]
+        yield from texts or [None]  # none: in place of those of a file
     elif isinstance(value, bool) and option and kind in ("text", "choice") and (
             "false" not in (option["choices"] or ())):
         choices = option["choices"] or ["a text"]

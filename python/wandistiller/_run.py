@@ -2,7 +2,7 @@
 
 The library works on the thread; its callbacks put what they are told into a queue. The caller's
 thread takes it from there, so callbacks of the user run where the job was called, their exceptions
-end the job, and Ctrl-C arrives while the job computes.
+end the job, and Ctrl-C and SIGTERM arrive while the job computes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ctypes
 import logging
 import math
 import queue
+import signal
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +65,31 @@ class Picture:
 
 
 Event = Union[Progress, Picture]
+
+
+class _Termination:
+    """SIGTERM while a job runs: SystemExit on the caller's thread, as Ctrl-C is KeyboardInterrupt.
+
+    So the job ends as it does then, and the program with it. A second SIGTERM changes nothing. A
+    handler that the program has set stays, and only the main thread can set one.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = (threading.current_thread() is threading.main_thread()
+                        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+        self._came = False
+        if self._is_set:
+            signal.signal(signal.SIGTERM, self._end)
+
+    def _end(self, *_: object) -> None:
+        if not self._came:
+            self._came = True
+            raise SystemExit(128 + signal.SIGTERM)
+
+    def close(self) -> None:
+        if (self._is_set and threading.current_thread() is threading.main_thread()
+                and signal.getsignal(signal.SIGTERM) == self._end):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _known(value: float) -> float | None:
@@ -183,6 +209,7 @@ class Job:
         Left early, by an exception or by close(), it has the job stop, and waits for its end.
         """
         thread = _Thread(self)
+        termination = _Termination()
         try:
             thread.start()
             event: Any = None
@@ -194,6 +221,7 @@ class Job:
                     yield event
         finally:
             self.stop_and_wait(thread)
+            termination.close()
         if event.error is not None:
             raise event.error
         return event.result

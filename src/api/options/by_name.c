@@ -77,6 +77,10 @@ wd_status wd_options_set(wd_options *options, const char *name, const char *valu
     const wd_option *option = wd_option_find(options->job, name, err);
     if (!option) return WD_INVALID_ARGUMENT;
     if (!value) value = option->bare;
+    if (!value && option->type == WD_OPTION_TEXTS) {
+        wd__option_give_none(&options->given, options->fields, option);
+        return WD_OK;
+    }
     if (!value)
         return wd_fail(err, WD_INVALID_ARGUMENT, "--%s: expected a value, found none",
                        option->name);

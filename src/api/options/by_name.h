@@ -13,4 +13,7 @@ struct wd_options {
     size_t texts;
 };
 
+/* Gives a list (WD_OPTION_TEXTS) no texts, in place of those of earlier sources. */
+void wd__option_give_none(wd_option_source *source, void *options, const wd_option *option);
+
 #endif

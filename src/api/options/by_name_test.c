@@ -129,6 +129,27 @@ static void a_file_comes_before_names(void **state)
     wd_options_free(o);
 }
 
+/* A list without texts replaces a file's, and may get texts afterwards. */
+static void a_list_may_have_no_texts(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"prompt\": [\"a\", \"b\"]}";
+    char path[160];
+    wd_err err;
+    snprintf(path, sizeof path, "%s/lists.json", wd_test_folder());
+    wd_test_ok(wd_file_write(path, text, sizeof text - 1, &err), &err);
+    wd_options *o = new_options(WD_JOB_SAMPLE);
+    const wd_sample_options *sample = o->fields;
+    set(o, "config", path);
+    assert_int_equal(sample->prompt.count, 2);
+    set(o, "prompt", NULL);
+    assert_int_equal(sample->prompt.count, 0);
+    set(o, "prompt", "c");
+    assert_int_equal(sample->prompt.count, 1);
+    assert_string_equal(sample->prompt.item[0], "c");
+    wd_options_free(o);
+}
+
 static void tables_are_listed(void **state)
 {
     (void)state;
@@ -188,6 +209,7 @@ int main(void)
         cmocka_unit_test(texts_are_copied),
         cmocka_unit_test(what_is_not_usable_is_refused),
         cmocka_unit_test(a_file_comes_before_names),
+        cmocka_unit_test(a_list_may_have_no_texts),
         cmocka_unit_test(tables_are_listed),
         cmocka_unit_test(memory_may_end_anywhere),
     };

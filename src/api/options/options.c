@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/options/by_name.h"
 #include "api/options/tables.h"
 #include "api/options/teacher_choice.h"
 #include "core/error.h"
@@ -485,6 +486,12 @@ wd_status wd_option_give(wd_option_source *source, void *options, const wd_optio
                        other->name, before, option->name, after);
     note(source, option);
     return WD_OK;
+}
+
+void wd__option_give_none(wd_option_source *source, void *options, const wd_option *option)
+{
+    ((wd_texts *)(void *)((char *)options + option->offset))->count = 0;
+    note(source, option);
 }
 
 wd_status wd_option_source_end(const wd_option_source *source, wd_job job, void *options,
