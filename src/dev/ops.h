@@ -356,17 +356,19 @@ enum { WD_SUM_CHUNK = 32768 };
 
 /* sum[0] = sum of x^2, chunk by chunk. */
 typedef struct wd_sum_squares_args {
-    float *sum; /* [1] */
-    const float *x;
+    float *sum;    /* [1] */
+    const void *x; /* [count] type */
     int64_t count;
+    wd_dtype type;
 } wd_sum_squares_args;
 
 /* sums[i] = sum of x^2 in chunk i. sum_squares adds these in order; a caller can add chunks of
  * several arrays. */
 typedef struct wd_sum_squares_chunks_args {
-    double *sums; /* [chunks of count], = */
-    const float *x;
+    double *sums;  /* [chunks of count], = */
+    const void *x; /* [count] type */
     int64_t count;
+    wd_dtype type;
 } wd_sum_squares_chunks_args;
 
 /* norm[0] = sqrt(sum[0]); factor[0] = min(1, norm_max / (norm + 1e-6)) (torch clip_grad_norm_),
@@ -419,13 +421,13 @@ typedef struct wd_adamw_args {
     float *slow;         /* [count], in place; or NULL */
     void *copy;          /* [count] copy_type, = p rounded: the compute weights; or NULL */
     float *ema;          /* [count], in place; or NULL */
-    const float *grad;   /* [count] */
+    const void *grad;    /* [count] grad_type */
     const float *factor; /* [1] */
     const int64_t *step; /* [1]: t, from 1 */
     const float *lr; /* [1]: values that change between steps are read when the launch runs, so that
                         every step launches the same operations */
     const float *alpha, *beta3; /* [1] each, with `slow` */
-    wd_dtype copy_type;
+    wd_dtype copy_type, grad_type;
     int64_t count;
     float beta1, beta2, eps, decay, ema_decay;
 } wd_adamw_args;

@@ -32,12 +32,18 @@ void wd_ref_mse(const void *args, wd_cpu_context *context)
     }
 }
 
+static double square(const void *x, wd_dtype type, int64_t i)
+{
+    const double value = wd__load(x, type, i);
+    return value * value;
+}
+
 void wd_ref_sum_squares(const void *args, wd_cpu_context *context)
 {
     (void)context;
     const wd_sum_squares_args *a = args;
     double sum = 0;
-    for (int64_t i = 0; i < a->count; i++) sum += (double)a->x[i] * a->x[i];
+    for (int64_t i = 0; i < a->count; i++) sum += square(a->x, a->type, i);
     a->sum[0] = (float)sum;
 }
 
@@ -48,7 +54,7 @@ void wd_ref_sum_squares_chunks(const void *args, wd_cpu_context *context)
     for (int64_t first = 0; first < a->count; first += WD_SUM_CHUNK) {
         const int64_t end = first + WD_SUM_CHUNK < a->count ? first + WD_SUM_CHUNK : a->count;
         double sum = 0;
-        for (int64_t i = first; i < end; i++) sum += (double)a->x[i] * a->x[i];
+        for (int64_t i = first; i < end; i++) sum += square(a->x, a->type, i);
         a->sums[first / WD_SUM_CHUNK] = sum;
     }
 }
@@ -122,16 +128,17 @@ static void adamw_packed(const wd_adamw_args *a, wd_cpu_context *context)
         float m[WD_MOMENT_GROUP], v[WD_MOMENT_GROUP];
         uint32_t dither[WD_MOMENT_GROUP];
         const size_t copy_at = (size_t)at * wd_dtype_bytes(a->copy_type);
+        const size_t grad_at = (size_t)at * wd_dtype_bytes(a->grad_type);
         wd_adamw_args group = *a;
         for (int64_t i = 0; i < n; i++) {
             m[i] = unpacked(&a->m8, WD_MOMENT_FIRST, at + i);
             v[i] = unpacked(&a->v8, WD_MOMENT_SECOND, at + i);
-            dither[i] = moment_dither(seed, a->grad[at + i]);
+            dither[i] = moment_dither(seed, wd__load(a->grad, a->grad_type, at + i));
         }
         group.p += at;
         group.m = m;
         group.v = v;
-        group.grad += at;
+        group.grad = (const char *)a->grad + grad_at;
         group.copy = a->copy ? (char *)a->copy + copy_at : NULL;
         group.ema = a->ema ? a->ema + at : NULL;
         group.count = n;
@@ -154,7 +161,7 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
     double b1 = a->beta1, b2 = a->beta2, rate = a->lr[0] / (1 - pow(b1, t));
     double correction = 1 / (1 - pow(b2, t)), ema_decay = fmin(a->ema_decay, (1 + t) / (10 + t));
     for (int64_t i = 0; i < a->count; i++) {
-        double g = a->factor[0] * a->grad[i];
+        double g = a->factor[0] * wd__load(a->grad, a->grad_type, i);
         double m = b1 * a->m[i] + (1 - b1) * g, v = b2 * a->v[i] + (1 - b2) * g * g;
         double p = a->p[i] * (1 - (double)a->lr[0] * a->decay), move = rate * m;
         a->m[i] = (float)m;

@@ -13,7 +13,7 @@ static const wd_dtype types[] = {WD_F32, WD_BF16, WD_F16};
 
 typedef struct params {
     int64_t samples, width, count, step;
-    wd_dtype type;
+    wd_dtype type, grad_type;
     filling how;
     float beta, factor, decay, ema_decay, norm_max;
     bool copy, ema, slow, weighted;
@@ -98,16 +98,19 @@ static void make_sum_squares(world *w, void *out, const void *context)
     const params *p = context;
     *(wd_sum_squares_args *)out =
         (wd_sum_squares_args){.sum = out_array(w, WD_F32, 1, 1, POSITIVE),
-                              .x = make_array(w, WD_F32, p->count, p->how),
-                              .count = p->count};
+                              .x = make_array(w, p->type, p->count, p->how),
+                              .count = p->count,
+                              .type = p->type};
 }
 
 static void sum_squares(void **state)
 {
     (void)state;
     for (int i = 0; i < COUNTS; i++)
-        for (int nasty = 0; nasty < 2; nasty++) {
-            params p = {.count = counts[i], .how = nasty ? NASTY : ORDINARY};
+        for (int variant = 0; variant < 4; variant++) {
+            params p = {.count = counts[i],
+                        .type = types[variant / 2],
+                        .how = variant % 2 ? NASTY : ORDINARY};
             check_kernel(WD_OP_SUM_SQUARES, make_sum_squares, &p, (tolerance){1e-6, 0});
         }
 }
@@ -117,22 +120,27 @@ static void chunks_add_up(void **state)
 {
     (void)state;
     enum { CHUNKS_MAX = 5 };
-    static float x[CHUNKS_MAX * WD_SUM_CHUNK];
+    static float normal[CHUNKS_MAX * WD_SUM_CHUNK];
+    static uint16_t rounded[CHUNKS_MAX * WD_SUM_CHUNK];
     wd_cpu_table table, reference;
     wd__cpu_table_reference(&reference);
-    wd_random_normal(x, CHUNKS_MAX * WD_SUM_CHUNK, (wd_random){.stream = WD_RANDOM_TEST}, 0);
+    wd_random_normal(normal, CHUNKS_MAX * WD_SUM_CHUNK, (wd_random){.stream = WD_RANDOM_TEST}, 0);
+    for (int i = 0; i < CHUNKS_MAX * WD_SUM_CHUNK; i++) rounded[i] = wd_f32_to_bf16(normal[i]);
     for (int executor = 0; executor < executors(); executor++)
-        for (int i = 0; i < COUNTS; i++) {
+        for (int i = 0; i < 2 * COUNTS; i++) {
+            const wd_dtype type = i < COUNTS ? WD_F32 : WD_BF16;
+            const void *x = type == WD_F32 ? (const void *)normal : rounded;
+            const int64_t count = counts[i % COUNTS];
             double sums[CHUNKS_MAX], wanted[CHUNKS_MAX], total = 0;
             char name[64];
             float whole;
             executor_use(&table, name, executor, 0);
             run_kernel(&table, WD_OP_SUM_SQUARES_CHUNKS,
-                       &(wd_sum_squares_chunks_args){sums, x, counts[i]});
+                       &(wd_sum_squares_chunks_args){sums, x, count, type});
             run_kernel(&reference, WD_OP_SUM_SQUARES_CHUNKS,
-                       &(wd_sum_squares_chunks_args){wanted, x, counts[i]});
-            run_kernel(&table, WD_OP_SUM_SQUARES, &(wd_sum_squares_args){&whole, x, counts[i]});
-            for (int64_t c = 0; c * WD_SUM_CHUNK < counts[i]; c++) {
+                       &(wd_sum_squares_chunks_args){wanted, x, count, type});
+            run_kernel(&table, WD_OP_SUM_SQUARES, &(wd_sum_squares_args){&whole, x, count, type});
+            for (int64_t c = 0; c * WD_SUM_CHUNK < count; c++) {
                 total += sums[c];
                 assert_true(fabs(sums[c] - wanted[c]) <= 1e-6 * wanted[c]);
             }
@@ -176,9 +184,10 @@ static void make_adamw(world *w, void *out, const void *context)
                         .slow = p->slow ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
                         .copy = p->copy ? out_array(w, p->type, p->count, 1, ORDINARY) : NULL,
                         .ema = p->ema ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
-                        .grad = make_array(w, WD_F32, p->count, ORDINARY),
+                        .grad = make_array(w, p->grad_type, p->count, ORDINARY),
                         .factor = factor,
                         .copy_type = p->type,
+                        .grad_type = p->grad_type,
                         .count = p->count,
                         .lr = &lr,
                         .alpha = &alpha,
@@ -199,6 +208,7 @@ static void adamw(void **state)
         for (int variant = 0; variant < 48; variant++) {
             params p = {.count = counts[i],
                         .type = types[variant % 3],
+                        .grad_type = types[variant / 2 % 2],
                         .copy = variant / 3 % 2,
                         .decay = variant / 6 % 2 ? 0.1f : 0,
                         .factor = variant / 12 % 2 ? 0.3f : 0,
@@ -313,9 +323,10 @@ static void adamw_packed_part(world *w, void *out, const void *context, int64_t 
                          .v8 = out_moments(w, WD_MOMENT_SECOND, p->count),
                          .copy = p->copy ? out_array(w, p->type, p->count, 1, ORDINARY) : NULL,
                          .ema = p->ema ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
-                         .grad = make_array(w, WD_F32, p->count, ORDINARY),
+                         .grad = make_array(w, p->grad_type, p->count, ORDINARY),
                          .factor = factor,
                          .copy_type = p->type,
+                         .grad_type = p->grad_type,
                          .count = part < 0 || left < p->width ? left : p->width,
                          .lr = &lr,
                          .beta1 = 0.9f,
@@ -332,7 +343,7 @@ static void adamw_packed_part(world *w, void *out, const void *context, int64_t 
     a->v8.scales += at / WD_MOMENT_GROUP;
     if (a->copy) a->copy = (char *)a->copy + at * size;
     if (a->ema) a->ema += at;
-    a->grad += at;
+    a->grad = (const char *)a->grad + at * (int64_t)wd_dtype_bytes(p->grad_type);
 }
 
 static void make_adamw_packed(world *w, void *args, const void *context)
@@ -350,6 +361,7 @@ static void adamw_packed(void **state)
             params p = {.count = counts[i],
                         .width = 11 * WD_MOMENT_GROUP,
                         .type = types[variant % 3],
+                        .grad_type = types[variant / 2 % 2],
                         .copy = variant / 3 % 2,
                         .decay = variant / 6 % 2 ? 0.1f : 0,
                         .factor = variant / 12 % 2 ? 0.3f : 0,

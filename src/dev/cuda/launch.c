@@ -283,7 +283,7 @@ static void run_squares(launcher *l, wd_cuda_squares a)
 static void launch_sum_squares_chunks(launcher *l, const void *args)
 {
     const wd_sum_squares_chunks_args *a = args;
-    run_squares(l, (wd_cuda_squares){a->x, a->sums, a->count});
+    run_squares(l, (wd_cuda_squares){a->x, a->sums, a->count, a->type});
 }
 
 static void launch_sum_squares(launcher *l, const void *args)
@@ -291,7 +291,7 @@ static void launch_sum_squares(launcher *l, const void *args)
     const wd_sum_squares_args *a = args;
     int64_t chunks = sum_chunks(a->count);
     double *sums = take(l, chunks, sizeof *sums);
-    run_squares(l, (wd_cuda_squares){a->x, sums, a->count});
+    run_squares(l, (wd_cuda_squares){a->x, sums, a->count, a->type});
     wd_cuda_squares_finish finish = {a->sum, sums, chunks};
     run_blocks(l, WD_CUDA_squares_finish, 1, 1, chunk_block,
                CHUNK_THREADS * SUMS_OF_THREAD * sizeof(double), &finish, sizeof finish);

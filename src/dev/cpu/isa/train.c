@@ -90,7 +90,8 @@ void KERNEL(mse)(const void *args, wd_cpu_context *context)
 /* ---- gradient norm ---- */
 
 typedef struct squares_work {
-    const float *x;
+    const void *x;
+    wd_dtype type;
     int64_t count;
     double *partial;
 } squares_work;
@@ -98,13 +99,15 @@ typedef struct squares_work {
 static void squares_chunks(int64_t begin, int64_t end, void *context)
 {
     const squares_work *w = context;
+    float in[SUM_RUN];
     for (int64_t chunk = begin; chunk < end; chunk++) {
         int64_t last = least((chunk + 1) * WD_SUM_CHUNK, w->count);
         double total = 0;
         for (int64_t at = chunk * WD_SUM_CHUNK; at < last; at += SUM_RUN) {
-            const float *x = w->x + at;
+            const int64_t n = least(SUM_RUN, last - at);
+            const float *x = widen(in, w->x, w->type, at, n);
             float squares;
-            SUM_OF(squares, least(SUM_RUN, last - at), i, x[i] * x[i]);
+            SUM_OF(squares, n, i, x[i] * x[i]);
             total += squares;
         }
         w->partial[chunk] = total;
@@ -114,7 +117,7 @@ static void squares_chunks(int64_t begin, int64_t end, void *context)
 void KERNEL(sum_squares)(const void *args, wd_cpu_context *context)
 {
     const wd_sum_squares_args *a = args;
-    squares_work work = {a->x, a->count, context->workspace};
+    squares_work work = {a->x, a->type, a->count, context->workspace};
     int64_t chunks = sum_chunks(a->count);
     double total = 0;
     wd_parallel_for(chunks, 1, squares_chunks, &work);
@@ -126,7 +129,7 @@ void KERNEL(sum_squares_chunks)(const void *args, wd_cpu_context *context)
 {
     (void)context;
     const wd_sum_squares_chunks_args *a = args;
-    squares_work work = {a->x, a->count, a->sums};
+    squares_work work = {a->x, a->type, a->count, a->sums};
     wd_parallel_for(sum_chunks(a->count), 1, squares_chunks, &work);
 }
 
@@ -259,15 +262,14 @@ static void ademamix_move(float *restrict p, const float *restrict m, const floa
     }
 }
 
-/* Moves p [n], from element `at` on, and its moments, wherever these are. */
+/* Moves p [n], from element `at` on, and its moments, wherever these are, by `grad` [n]. */
 static void adamw_move(const adamw_work *w, int64_t at, float *restrict m, float *restrict v,
-                       int64_t n)
+                       const float *restrict grad, int64_t n)
 {
     const wd_adamw_args *a = w->args;
     const adamw_scalars by = w->by;
     float beta1 = a->beta1, beta2 = a->beta2, eps = a->eps;
     float *restrict p = a->p + at;
-    const float *restrict grad = a->grad + at;
     EACH(i, n)
     {
         float g = by.grad_factor * grad[i];
@@ -282,16 +284,16 @@ static void adamw_move(const adamw_work *w, int64_t at, float *restrict m, float
 }
 
 /* The same of moments in 8 bits. */
-static void adamw_move_packed(const adamw_work *w, int64_t at, int64_t n)
+static void adamw_move_packed(const adamw_work *w, int64_t at, const float *restrict grad,
+                              int64_t n)
 {
     const wd_adamw_args *a = w->args;
     const uint32_t seed = w->by.seed;
     float m[CHUNK], v[CHUNK];
     uint32_t dither[CHUNK];
-    const float *restrict grad = a->grad + at;
     unpack(m, &a->m8, WD_MOMENT_FIRST, at, n);
     unpack(v, &a->v8, WD_MOMENT_SECOND, at, n);
-    adamw_move(w, at, m, v, n);
+    adamw_move(w, at, m, v, grad, n);
     EACH(i, n) dither[i] = moment_dither(seed, grad[i]);
     pack(&a->m8, WD_MOMENT_FIRST, at, m, dither, n);
     pack(&a->v8, WD_MOMENT_SECOND, at, v, dither, n);
@@ -307,13 +309,15 @@ static void adamw_part(int64_t begin, int64_t end, void *context)
 {
     const adamw_work *w = context;
     const wd_adamw_args *a = w->args;
+    float in[CHUNK];
     for (int64_t at = begin; at < end; at += CHUNK) {
         int64_t n = least(CHUNK, end - at);
         const float *restrict p = a->p + at;
+        const float *grad = widen(in, a->grad, a->grad_type, at, n);
         if (a->m)
-            adamw_move(w, at, a->m + at, a->v + at, n);
+            adamw_move(w, at, a->m + at, a->v + at, grad, n);
         else
-            adamw_move_packed(w, at, n);
+            adamw_move_packed(w, at, grad, n);
         if (a->ema) ema_move(a->ema + at, p, w->by.ema_new, n);
         if (!a->copy) continue;
         if (a->copy_type == WD_F32)

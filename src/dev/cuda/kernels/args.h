@@ -53,9 +53,10 @@ typedef struct wd_cuda_sum_rows {
 
 /* sums[i] = sum of x^2 in chunk i. */
 typedef struct wd_cuda_squares {
-    const float *x;
-    double *sums; /* [chunks] */
+    const void *x; /* [count] type */
+    double *sums;  /* [chunks] */
     int64_t count;
+    wd_dtype type;
 } wd_cuda_squares;
 
 /* Sums that a thread of squares_finish brings at a time. */

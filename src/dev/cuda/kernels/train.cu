@@ -54,8 +54,10 @@ WD_DEVICE int64_t chunk_end(int64_t first, int64_t count)
 WD_KERNEL(squares_chunks, wd_cuda_squares)
 {
     int64_t first = (int64_t)blockIdx.x * WD_SUM_CHUNK;
-    sum_chunk(a.sums + blockIdx.x, first, chunk_end(first, a.count),
-              [&](int64_t i) { return a.x[i] * a.x[i]; });
+    sum_chunk(a.sums + blockIdx.x, first, chunk_end(first, a.count), [&](int64_t i) {
+        const float x = load_one(a.x, a.type, i);
+        return x * x;
+    });
 }
 
 /* One block: all threads bring sums into shared memory, and one adds them, for their order is
@@ -137,7 +139,7 @@ WD_KERNEL(adamw, wd_cuda_adamw)
     flat_load(p, op.p, WD_F32, f);
     flat_load(m, op.m, WD_F32, f);
     flat_load(v, op.v, WD_F32, f);
-    flat_load(g, op.grad, WD_F32, f);
+    flat_load(g, op.grad, op.grad_type, f);
     EACH_OF_EIGHT (i) {
         g[i] = by.grad_factor * g[i];
         m[i] = op.beta1 * m[i] + by.m_new * g[i];
@@ -241,7 +243,7 @@ WD_KERNEL(adamw_packed, wd_cuda_adamw)
     float m = 0, v = 0;
     uint32_t dither = 0;
     if (at < op.count) {
-        const float grad = op.grad[at], g = by.grad_factor * grad;
+        const float grad = load_one(op.grad, op.grad_type, at), g = by.grad_factor * grad;
         dither = moment_dither(by.seed, grad);
         m = op.beta1 * unpacked(op.m8, WD_MOMENT_FIRST, at) + by.m_new * g;
         v = op.beta2 * unpacked(op.v8, WD_MOMENT_SECOND, at) + by.v_new * (g * g);
