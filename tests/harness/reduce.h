@@ -20,6 +20,7 @@ typedef wd_status opener(wd_device **out, int rank, wd_err *err);
 typedef struct job {
     int64_t count, align, bucket;
     int ranks, hosts, rounds;
+    wd_dtype type; /* of gradients: F32 or BF16 */
     bool in_blocks, by_round, scatter, direct;
     opener *open;
 } job;
@@ -30,12 +31,36 @@ typedef struct part {
     wd_comm *comm;
 } part;
 
-/* Elements of a micro-batch's gradient. */
+static inline void round_all(float *x, const job *j)
+{
+    for (int64_t i = 0; j->type == WD_BF16 && i < j->count; i++)
+        x[i] = wd_bf16_to_f32(wd_f32_to_bf16(x[i]));
+}
+
+/* Elements of a micro-batch's gradient, as values of its type. */
 static inline void gradient(float *out, const job *j, int step, int micro)
 {
     wd_random_normal(out, j->count,
                      (wd_random){.stream = WD_RANDOM_TEST, .index = (uint64_t)(step * 100 + micro)},
                      0);
+    round_all(out, j);
+}
+
+/* x [count], from F32 to the gradients' type or back, in place. */
+static inline void convert(void *x, const job *j, bool back)
+{
+    float value;
+    uint16_t bits;
+    if (j->type == WD_F32) return;
+    for (int64_t k = 0; k < j->count; k++) {
+        const int64_t i = back ? j->count - 1 - k : k;
+        char *wide = (char *)x + 4 * i, *narrow = (char *)x + 2 * i;
+        memcpy(&value, wide, sizeof value);
+        memcpy(&bits, narrow, sizeof bits);
+        if (back) value = wd_bf16_to_f32(bits);
+        bits = wd_f32_to_bf16(value);
+        memcpy(back ? wide : narrow, back ? (void *)&value : &bits, back ? 4 : 2);
+    }
 }
 
 static inline float *floats(int64_t count)
@@ -56,8 +81,8 @@ static inline void add(float *sum, const float *one, int64_t count, bool first)
     for (int64_t i = 0; i < count; i++) sum[i] = first ? one[i] : sum[i] + one[i];
 }
 
-/* The sum in the documented order: of a host's ranks, and then of these sums; with by_round, and
- * where ranks of hosts do not follow one another, there are no hosts. */
+/* The sum in the documented order: of a host's ranks, and then of these sums, which are rounded;
+ * with by_round, and where ranks of hosts do not follow one another, there are no hosts. */
 static inline float *expected(const job *j, int step)
 {
     const int hosts = j->by_round || !j->in_blocks ? 1 : j->hosts, near = j->ranks / hosts;
@@ -69,21 +94,25 @@ static inline float *expected(const job *j, int step)
                 contribution(one, j, step, round, host * near + r);
                 add(to, one, j->count, r == 0 && (hosts > 1 || round == 0));
             }
+            if (hosts > 1) round_all(of_host, j);
             if (hosts > 1) add(sum, of_host, j->count, host == 0);
         }
+    round_all(sum, j);
     wd_free(one);
     wd_free(of_host);
     return sum;
 }
 
 /* A backward pass: from the end to the start, in parts of unequal size, each reported. */
-static inline void backward(wd_reduce *reduce, float *data, const float *from, const job *j,
+static inline void backward(wd_reduce *reduce, char *data, const void *from, const job *j,
                             wd_queue *queue)
 {
+    const size_t each = wd_dtype_bytes(j->type);
     int64_t end = j->count;
     for (int i = PARTS - 1; i >= 0; i--) {
         const int64_t first = j->count * i * i / (PARTS * PARTS);
-        wd_queue_copy(queue, data + first, from + first, (size_t)(end - first) * sizeof *data);
+        wd_queue_copy(queue, data + (size_t)first * each, (const char *)from + (size_t)first * each,
+                      (size_t)(end - first) * each);
         wd_reduce_ready(reduce, first);
         end = first;
     }
@@ -139,7 +168,8 @@ static inline void check_sent(const wd_reduce *reduce, const wd_comm *comm, cons
         for (int h = 0; h < j->hosts; h++) alike += wd_pieces_share(p, h * near + comm->host_rank);
         gathered = (j->hosts - 1) * own + (near - 1) * alike;
     }
-    const int64_t step = 4 * (exchanged + (j->scatter ? 0 : gathered));
+    const int64_t each = (int64_t)wd_dtype_bytes(j->type);
+    const int64_t step = each * (exchanged + (j->scatter ? 0 : gathered));
     HARNESS_CHECK(comm->sent[WD_LANE_GRADIENTS] == STEPS * step);
 }
 
@@ -168,6 +198,7 @@ static inline void *run_part(void *context)
     const wd_reduce_options options = {
         .comm = p->comm,
         .pieces = {.count = j->count, .align = j->align, .bucket = j->bucket, .ranks = j->ranks},
+        .type = j->type,
         .by_round = j->by_round,
         .scatter = j->scatter};
     HARNESS_CHECK(wd_queue_open(&queue, device, NULL) == WD_OK);
@@ -181,6 +212,7 @@ static inline void *run_part(void *context)
         wd_queue_wait(queue);
         for (int round = 0; round < j->rounds; round++) {
             contribution(from[round], j, step, round, rank);
+            convert(from[round], j, false);
             wd_reduce_begin(reduce, data,
                             (round ? 0u : WD_ROUND_FIRST) |
                                 (round + 1 < j->rounds ? 0u : WD_ROUND_LAST),
@@ -190,6 +222,7 @@ static inline void *run_part(void *context)
         }
         wd_queue_copy_and_wait(queue, got, data, bytes);
         wd_queue_wait(queue);
+        convert(got, j, true);
         HARNESS_CHECK(wd_memory_held() == held);
         float *want = expected(j, step);
         if (j->scatter)

@@ -77,6 +77,7 @@ wd_status wd_reduce_open(wd_reduce **out, const wd_reduce_options *options, wd_d
                          wd_err *err)
 {
     assert(options->pieces.ranks == options->comm->ranks);
+    assert(options->type == WD_F32 || options->type == WD_BF16);
     wd_reduce *r;
     wd_status status;
     WD_TRY(options->comm->peers ? wd__reduce_open_direct(&r, options, device, err)
@@ -115,7 +116,7 @@ static void join(wd_reduce *r, wd_queue *queue)
     wd_event_wait_on(queue, r->done);
 }
 
-void wd_reduce_begin(wd_reduce *r, float *data, unsigned round, wd_queue *queue)
+void wd_reduce_begin(wd_reduce *r, void *data, unsigned round, wd_queue *queue)
 {
     assert(r->next < 0 && (r->options.by_round || round == (WD_ROUND_FIRST | WD_ROUND_LAST)));
     r->data = data;

@@ -22,14 +22,17 @@
  * would give other bits, because (a + b) + (c + d) is not ((a + b) + c) + d. With by_round only the
  * gathering therefore goes by hosts.
  *
+ * Data may be in BF16. Sums are then taken in F32, and rounded when they are sent on, or are there:
+ * by hosts a host's sum is rounded, too. Rounds are added up in F32, and rounded once.
+ *
  * With `scatter` sums are not gathered: each rank has those of its own pieces, in their places.
  *
- * Bytes sent by rank r in a step, with N elements of which it owns n, R ranks, A exchanged rounds
- * (1 without by_round): exchange 4 A (N - n); gather 4 (R - 1) n. The mean over ranks, without
- * by_round: 2 (R - 1) / R 4 N. By hosts, of which there are H of L ranks, these are as many, but
- * for what pieces differ by: gather 4 (H - 1) n + 4 (L - 1) of all own pieces of the H ranks that
- * are r on their host. To other hosts it sends 4 (H - 1) n of each, L times fewer: all of a host
- * 2 (H - 1) / H 4 N. */
+ * Bytes sent by rank r in a step, of F32 (half of them of BF16), with N elements of which it owns
+ * n, R ranks, A exchanged rounds (1 without by_round): exchange 4 A (N - n); gather 4 (R - 1) n.
+ * The mean over ranks, without by_round: 2 (R - 1) / R 4 N. By hosts, of which there are H of L
+ * ranks, these are as many, but for what pieces differ by: gather 4 (H - 1) n + 4 (L - 1) of all
+ * own pieces of the H ranks that are r on their host. To other hosts it sends 4 (H - 1) n of each,
+ * L times fewer: all of a host 2 (H - 1) / H 4 N. */
 #ifndef WD_JOB_COMM_REDUCE_H
 #define WD_JOB_COMM_REDUCE_H
 
@@ -40,6 +43,7 @@ typedef struct wd_reduce_options {
     wd_comm *comm; /* borrowed. With peers the arrays are on this rank's peer (or a dry device):
                     * they go from device to device; without, by way of host memory */
     wd_pieces pieces;
+    wd_dtype type; /* of the data that is reduced: F32 or BF16 */
     bool by_round, scatter;
 } wd_reduce_options;
 
@@ -60,10 +64,10 @@ double wd_reduce_unsent_share(const wd_reduce_options *options);
 
 const wd_pieces *wd__reduce_pieces(const wd_reduce *reduce);
 
-/* A round begins: data [count] device, written by `queue` from now on. Rounds that are not the last
- * are only begun with by_round. All ranks. */
+/* A round begins: data [count] type, device, written by `queue` from now on. Rounds that are not
+ * the last are only begun with by_round. All ranks. */
 typedef enum wd_round { WD_ROUND_FIRST = 1, WD_ROUND_LAST = 2 } wd_round; /* or both, or neither */
-void wd_reduce_begin(wd_reduce *reduce, float *data, unsigned round, wd_queue *queue);
+void wd_reduce_begin(wd_reduce *reduce, void *data, unsigned round, wd_queue *queue);
 
 /* The elements from `first` on are final, once the work launched so far is done. */
 void wd_reduce_ready(wd_reduce *reduce, int64_t first);

@@ -13,7 +13,8 @@ enum { TERMS = 6 }; /* that one launch of combine adds */
 
 typedef struct direct_reduce {
     wd_reduce base;
-    float *arrived;      /* [a tier's operations, its ranks, a piece] device */
+    char *arrived;       /* [a tier's operations, its ranks, a piece] device */
+    float *partial;      /* BF16: [a piece] device: a sum in F32 */
     float *sum;          /* by_round: [share] device, of the rounds so far */
     size_t *at;          /* [ranks + 1] bytes */
     wd_peer_move *moves; /* [2 * ranks] */
@@ -47,7 +48,7 @@ static void exchange_moves(direct_reduce *d, const wd_reduce_tier *t)
  * operations; the place of its own stays empty. */
 static void exchange(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 {
-    char *arrived = (char *)d->arrived;
+    char *arrived = d->arrived;
     for (int op = 0; op < t->ops; op++) {
         const wd_comm_parts parts = wd__reduce_parts(d->at, t, op);
         const size_t own = wd__comm_part_bytes(&parts, t->member);
@@ -95,31 +96,76 @@ static void add_terms(wd_queue *queue, float *to, const float *const *term, int 
     }
 }
 
-/* to = `before` (NULL: nothing), and then the members' pieces in their order, of which `own` is
- * this rank's; `arrived` [members, count] has the others'. The place of the own one there is where
- * sums of the first terms go. */
-static void add_members(direct_reduce *d, const wd_reduce_tier *t, float *to, const float *before,
-                        const float *own, float *arrived, int64_t count)
+/* The members' pieces of one operation of a tier. */
+typedef struct members {
+    const wd_reduce_tier *tier;
+    char *own;     /* this rank's, in the bucket */
+    char *arrived; /* [members, count] the others'; the own place there is free */
+    int64_t count;
+} members;
+
+static const void *member(const members *m, int i, size_t bytes)
 {
-    const float *term[t->group.count + 1];
+    return i == m->tier->member ? m->own : m->arrived + (size_t)i * bytes;
+}
+
+/* to = `before` (NULL: nothing), and then the members' pieces in their order. Sums of the first
+ * terms go to the free place. */
+static void add_members(direct_reduce *d, const members *m, float *to, const float *before)
+{
+    const int count = m->tier->group.count;
+    const size_t bytes = (size_t)m->count * sizeof *to;
+    const float *term[count + 1];
     int terms = 0;
-    if (!count) return;
     if (before) term[terms++] = before;
-    for (int i = 0; i < t->group.count; i++)
-        term[terms++] = i == t->member ? own : arrived + i * count;
-    add_terms(d->base.own, to, term, terms, arrived + t->member * count, count);
+    for (int i = 0; i < count; i++) term[terms++] = member(m, i, bytes);
+    add_terms(d->base.own, to, term, terms,
+              (float *)(void *)(m->arrived + (size_t)m->tier->member * bytes), m->count);
+}
+
+/* The same of pieces in BF16, one by one, with the same order of sums. */
+static void widen_members(direct_reduce *d, const members *m, float *to, bool adds)
+{
+    for (int i = 0; i < m->tier->group.count; i++)
+        wd_op_strided_copy(
+            d->base.own,
+            &(wd_strided_copy_args){.to = to,
+                                    .from = member(m, i, (size_t)m->count * sizeof(uint16_t)),
+                                    .to_type = WD_F32,
+                                    .from_type = WD_BF16,
+                                    .ndim = 1,
+                                    .dim = {m->count},
+                                    .to_stride = {1},
+                                    .from_stride = {1},
+                                    .alpha = 1,
+                                    .beta = adds || i > 0 ? 1 : 0});
+}
+
+static void round_sum(direct_reduce *d, const members *m, const float *sum)
+{
+    wd_op_cast(
+        d->base.own,
+        &(wd_cast_args){
+            .to = m->own, .from = sum, .to_type = WD_BF16, .from_type = WD_F32, .count = m->count});
 }
 
 /* The sums of what a tier has exchanged, in their places in the bucket. */
 static void add(direct_reduce *d, const wd_reduce_tier *t, char *bucket)
 {
-    float *arrived = d->arrived;
+    const wd_dtype type = d->base.options.type;
+    members m = {.tier = t, .arrived = d->arrived};
     for (int op = 0; op < t->ops; op++) {
         const wd_comm_parts parts = wd__reduce_parts(d->at, t, op);
-        const int64_t count = (int64_t)(wd__comm_part_bytes(&parts, t->member) / sizeof *arrived);
-        float *own = (float *)(void *)(bucket + wd__comm_part_begin(&parts, t->member));
-        add_members(d, t, own, NULL, own, arrived, count);
-        arrived += count * t->group.count;
+        const size_t bytes = wd__comm_part_bytes(&parts, t->member);
+        m.count = (int64_t)(bytes / wd_dtype_bytes(type));
+        m.own = bucket + wd__comm_part_begin(&parts, t->member);
+        if (m.count && type == WD_F32) {
+            add_members(d, &m, (float *)(void *)m.own, NULL);
+        } else if (m.count) {
+            widen_members(d, &m, d->partial, false);
+            round_sum(d, &m, d->partial);
+        }
+        m.arrived += bytes * (size_t)t->group.count;
     }
 }
 
@@ -128,10 +174,19 @@ static void add_round(direct_reduce *d, int64_t bucket)
 {
     const wd_reduce *r = &d->base;
     const wd_range range = wd__reduce_own(r, bucket);
-    float *own = r->data + range.first;
+    const bool first = r->round & WD_ROUND_FIRST, last = r->round & WD_ROUND_LAST;
     float *sum = d->sum + wd_pieces_packed(&r->options.pieces, bucket, r->options.comm->rank);
-    add_members(d, r->tier[0], r->round & WD_ROUND_LAST ? own : sum,
-                r->round & WD_ROUND_FIRST ? NULL : sum, own, d->arrived, wd_range_count(range));
+    const members m = {.tier = r->tier[0],
+                       .own = r->data + wd__reduce_bytes(r, range.first),
+                       .arrived = d->arrived,
+                       .count = wd_range_count(range)};
+    if (!m.count) return;
+    if (r->options.type == WD_F32) {
+        add_members(d, &m, last ? (float *)(void *)m.own : sum, first ? NULL : sum);
+        return;
+    }
+    widen_members(d, &m, sum, !first);
+    if (last) round_sum(d, &m, sum);
 }
 
 /* ---- a bucket ---- */
@@ -139,8 +194,9 @@ static void add_round(direct_reduce *d, int64_t bucket)
 static void direct_post(wd_reduce *r, int64_t bucket)
 {
     direct_reduce *d = (direct_reduce *)r;
-    char *data = (char *)(r->data + wd__pieces_bucket(&r->options.pieces, bucket).first);
-    wd__reduce_lay_out(d->at, &r->options.pieces, bucket, sizeof(float));
+    const int64_t begin = wd__pieces_bucket(&r->options.pieces, bucket).first;
+    char *data = r->data + wd__reduce_bytes(r, begin);
+    wd__reduce_lay_out(d->at, &r->options.pieces, bucket, wd_dtype_bytes(r->options.type));
     for (int i = 0; i < r->adds; i++) {
         exchange(d, r->tier[i], data);
         if (r->options.by_round)
@@ -176,6 +232,7 @@ static void direct_close(wd_reduce *r)
 {
     direct_reduce *d = (direct_reduce *)r;
     wd_device_free(r->device, d->arrived);
+    wd_device_free(r->device, d->partial);
     wd_device_free(r->device, d->sum);
     wd_free(d->at);
     wd_free(d->moves);
@@ -192,13 +249,17 @@ wd_status wd__reduce_open_direct(wd_reduce **out, const wd_reduce_options *o, wd
     direct_reduce *d;
     wd_status status;
     const size_t ranks = (size_t)o->comm->ranks;
-    const size_t piece = (size_t)wd__pieces_piece_max(&o->pieces) * sizeof(float);
+    const int64_t piece = wd__pieces_piece_max(&o->pieces);
     WD_TRY(wd_alloc((void **)&d, 1, sizeof *d, what, err));
     d->base.kind = &direct_kind;
     d->base.device = device;
     WD_TRY_OUT(wd_alloc((void **)&d->at, ranks + 1, sizeof *d->at, what, err));
     WD_TRY_OUT(wd_alloc((void **)&d->moves, 2 * ranks, sizeof *d->moves, what, err));
-    WD_TRY_OUT(wd_device_alloc((void **)&d->arrived, device, ranks * piece, what, err));
+    WD_TRY_OUT(wd_device_alloc((void **)&d->arrived, device, ranks * wd_dtype_size(o->type, piece),
+                               what, err));
+    if (o->type == WD_BF16)
+        WD_TRY_OUT(wd_device_alloc((void **)&d->partial, device, (size_t)piece * sizeof(float),
+                                   what, err));
     if (o->by_round) {
         const size_t share = (size_t)wd_pieces_share(&o->pieces, o->comm->rank);
         WD_TRY_OUT(wd_device_alloc((void **)&d->sum, device, share * sizeof(float),

@@ -18,8 +18,8 @@ enum {
 };
 
 typedef struct slot {
-    char *bucket;       /* [pieces.bucket] staging: out, and with the sums back in */
-    float *arrived;     /* [a tier's operations, its ranks, a piece] */
+    char *bucket;       /* [pieces.bucket] staging: out, and with the sums back in; room for F32 */
+    char *arrived;      /* [a tier's operations, its ranks, a piece] */
     size_t *at;         /* [ranks + 1] bytes */
     size_t *arrived_at; /* [a tier's operations, its ranks + 1] bytes */
     wd_event *copied;
@@ -27,7 +27,7 @@ typedef struct slot {
     int tickets;
     int64_t number; /* of the bucket */
     unsigned round;
-    float *data; /* its bucket on the device */
+    char *data; /* its bucket on the device */
 } slot;
 
 typedef struct host_reduce {
@@ -87,32 +87,66 @@ static void wait(const wd_reduce *r, slot *s)
     s->tickets = 0;
 }
 
-/* to [count] = or += each of the ranks' [count], in their order. */
-static void add_ranks(float *restrict to, const float *restrict from, int64_t count, int ranks,
+/* to [n] = or += from [n] type. */
+static void add_part(float *restrict to, const void *from, wd_dtype type, int64_t n, bool first)
+{
+    const float *wide = from;
+    const uint16_t *narrow = from;
+    if (first && type == WD_F32)
+        memcpy(to, wide, (size_t)n * sizeof *to);
+    else if (type == WD_F32)
+        for (int64_t i = 0; i < n; i++) to[i] += wide[i];
+    else if (first)
+        for (int64_t i = 0; i < n; i++) to[i] = wd_bf16_to_f32(narrow[i]);
+    else
+        for (int64_t i = 0; i < n; i++) to[i] += wd_bf16_to_f32(narrow[i]);
+}
+
+/* to [count] type = sum [count]. */
+static void store(void *to, const float *restrict sum, wd_dtype type, int64_t count)
+{
+    uint16_t *narrow = to;
+    if (type == WD_F32)
+        memcpy(to, sum, (size_t)count * sizeof *sum);
+    else
+        for (int64_t i = 0; i < count; i++) narrow[i] = wd_f32_to_bf16(sum[i]);
+}
+
+/* to [count] F32 = or += each of the ranks' [count] type, in their order. */
+static void add_ranks(float *restrict to, const char *from, wd_dtype type, int64_t count, int ranks,
                       bool first)
 {
     for (int64_t begin = 0; begin < count; begin += BLOCK) {
         const int64_t n = count - begin < BLOCK ? count - begin : BLOCK;
-        for (int rank = 0; rank < ranks; rank++) {
-            const float *part = from + rank * count + begin;
-            if (first && rank == 0)
-                memcpy(to + begin, part, (size_t)n * sizeof *to);
-            else
-                for (int64_t i = 0; i < n; i++) to[begin + i] += part[i];
-        }
+        for (int rank = 0; rank < ranks; rank++)
+            add_part(to + begin, from + wd_dtype_size(type, rank * count + begin), type, n,
+                     first && rank == 0);
+    }
+}
+
+/* to [count] type = the sum of the ranks', in their order. */
+static void sum_ranks(char *to, const char *from, wd_dtype type, int64_t count, int ranks)
+{
+    float sum[BLOCK];
+    for (int64_t begin = 0; begin < count; begin += BLOCK) {
+        const int64_t n = count - begin < BLOCK ? count - begin : BLOCK;
+        for (int rank = 0; rank < ranks; rank++)
+            add_part(sum, from + wd_dtype_size(type, rank * count + begin), type, n, rank == 0);
+        store(to + wd_dtype_size(type, begin), sum, type, n);
     }
 }
 
 /* The sums of what a tier has exchanged, into their places in the staged bucket. */
-static void add(slot *s, const wd_reduce_tier *t)
+static void add(const wd_reduce *r, slot *s, const wd_reduce_tier *t)
 {
-    const float *arrived = s->arrived;
+    const wd_dtype type = r->options.type;
+    const char *arrived = s->arrived;
     for (int op = 0; op < t->ops; op++) {
         const wd_comm_parts parts = wd__reduce_parts(s->at, t, op);
-        const int64_t count = (int64_t)(wd__comm_part_bytes(&parts, t->member) / sizeof *arrived);
-        float *staged = (float *)(s->bucket + wd__comm_part_begin(&parts, t->member));
-        add_ranks(staged, arrived, count, t->group.count, true);
-        arrived += count * t->group.count;
+        const size_t bytes = wd__comm_part_bytes(&parts, t->member);
+        sum_ranks(s->bucket + wd__comm_part_begin(&parts, t->member), arrived, type,
+                  (int64_t)(bytes / wd_dtype_bytes(type)), t->group.count);
+        arrived += bytes * (size_t)t->group.count;
     }
 }
 
@@ -123,9 +157,10 @@ static void add_round(host_reduce *h, slot *s)
     const int64_t count = wd_range_count(wd__reduce_own(r, s->number));
     const int rank = r->options.comm->rank;
     float *sum = h->sum + wd_pieces_packed(&r->options.pieces, s->number, rank);
-    add_ranks(sum, s->arrived, count, r->options.comm->ranks, s->round & WD_ROUND_FIRST);
+    add_ranks(sum, s->arrived, r->options.type, count, r->options.comm->ranks,
+              s->round & WD_ROUND_FIRST);
     if (s->round & WD_ROUND_LAST)
-        memcpy((float *)s->bucket + own_begin(r, s), sum, (size_t)count * sizeof *sum);
+        store(s->bucket + wd__reduce_bytes(r, own_begin(r, s)), sum, r->options.type, count);
 }
 
 /* ---- the stages of a bucket ---- */
@@ -138,8 +173,8 @@ static void place(wd_reduce *r, const slot *s)
         begin = own_begin(r, s);
         count = wd_range_count(wd__reduce_own(r, s->number));
     }
-    wd_queue_copy(r->own, s->data + begin, (float *)s->bucket + begin,
-                  (size_t)count * sizeof(float));
+    const size_t at = wd__reduce_bytes(r, begin);
+    wd_queue_copy(r->own, s->data + at, s->bucket + at, wd__reduce_bytes(r, count));
 }
 
 /* The oldest bucket that is in this stage passes it. */
@@ -153,7 +188,7 @@ static void pass(host_reduce *h, int stage)
     if (stage < r->adds && r->options.by_round)
         add_round(h, s);
     else if (stage < r->adds)
-        add(s, r->tier[stage]);
+        add(r, s, r->tier[stage]);
     if (next == r->stages)
         place(r, s);
     else if (next < r->adds)
@@ -171,9 +206,9 @@ static void host_post(wd_reduce *r, int64_t bucket)
     const wd_range range = wd__pieces_bucket(&r->options.pieces, bucket);
     s->number = bucket;
     s->round = r->round;
-    s->data = r->data + range.first;
-    wd__reduce_lay_out(s->at, &r->options.pieces, bucket, sizeof(float));
-    wd_queue_copy(r->own, s->bucket, s->data, (size_t)wd_range_count(range) * sizeof(float));
+    s->data = r->data + wd__reduce_bytes(r, range.first);
+    wd__reduce_lay_out(s->at, &r->options.pieces, bucket, wd_dtype_bytes(r->options.type));
+    wd_queue_copy(r->own, s->bucket, s->data, wd__reduce_bytes(r, wd_range_count(range)));
     wd_event_record(s->copied, r->own);
     exchange(r, s, r->tier[0], s->copied);
     for (int i = 0; i < last; i++)
@@ -235,7 +270,7 @@ static wd_status open_slot(slot *s, const wd_reduce_options *o, wd_device *devic
     const size_t arrived = ranks * (size_t)wd__pieces_piece_max(&o->pieces);
     WD_TRY(wd_host_alloc((void **)&s->bucket, device, (size_t)o->pieces.bucket * sizeof(float),
                          what, err));
-    WD_TRY(wd_alloc((void **)&s->arrived, arrived, sizeof(float), what, err));
+    WD_TRY(wd_alloc((void **)&s->arrived, arrived, wd_dtype_bytes(o->type), what, err));
     WD_TRY(wd_alloc((void **)&s->at, ends, sizeof *s->at, what, err));
     const size_t hosts = (size_t)o->comm->hosts;
     WD_TRY(wd_alloc((void **)&s->arrived_at, hosts + ends, sizeof *s->arrived_at, what, err));

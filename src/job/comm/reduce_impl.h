@@ -46,7 +46,7 @@ struct wd_reduce {
     wd_queue *own;     /* owned: copies, or exchanges and sums */
     wd_event *ready, *done;
     wd_queue *queue; /* borrowed: of the round */
-    float *data;
+    char *data;
     unsigned round;
     int64_t next; /* the bucket that is posted next, from the last to the first; -1: all are */
     wd_reduce_tier flat, by_host[WD_REDUCE_TIERS];
@@ -57,6 +57,12 @@ struct wd_reduce {
 
 /* Where pieces of a bucket begin: at [ranks + 1] bytes from the bucket's begin. */
 void wd__reduce_lay_out(size_t *at, const wd_pieces *pieces, int64_t bucket, size_t element_bytes);
+
+/* Bytes of so many elements of the data. */
+static inline size_t wd__reduce_bytes(const wd_reduce *reduce, int64_t elements)
+{
+    return wd_dtype_size(reduce->options.type, elements);
+}
 
 /* This rank's piece of a bucket. */
 wd_range wd__reduce_own(const wd_reduce *reduce, int64_t bucket);

@@ -50,6 +50,7 @@ static void sums_on_gpus(void **state)
         j.scatter = i & 1;
         j.by_round = i & 2;
         j.rounds = j.by_round ? 3 : 1;
+        j.type = i % 3 ? WD_F32 : WD_BF16;
         run_on_gpus(&j, true);
         if (i % 7 == 0) run_on_gpus(&j, false);
     }
@@ -113,6 +114,17 @@ static void sums_on_the_processor(void **state)
     run_ways(open_cpu);
 }
 
+/* Gradients in BF16 are added in F32. */
+static void sums_of_bf16(void **state)
+{
+    (void)state;
+    run_sizes(&(job){.type = WD_BF16, .rounds = 1, .open = open_cpu});
+    run_sizes(&(job){.type = WD_BF16, .rounds = 1, .scatter = true, .open = open_guard});
+    run_sizes(&(job){.type = WD_BF16, .rounds = 3, .by_round = true, .open = open_cpu});
+    run_sizes(
+        &(job){.type = WD_BF16, .rounds = 2, .by_round = true, .scatter = true, .open = open_cpu});
+}
+
 static void sums_never_touch_device_memory(void **state)
 {
     (void)state;
@@ -168,7 +180,8 @@ static void opening_fails_cleanly(void **state)
 {
     (void)state;
     wd_err err = {0};
-    opening o = {.options = {.pieces = wd_pieces_cut(100, 1, 32, 1), .by_round = true}};
+    opening o = {
+        .options = {.pieces = wd_pieces_cut(100, 1, 32, 1), .type = WD_BF16, .by_round = true}};
     wd_test_ok(wd_comm_open_single(&o.options.comm, &err), &err);
     wd_test_ok(wd_device_open_cpu(&o.device, 1, &err), &err);
     wd_test_failing_allocations(open_and_close, NULL, &o, 20);
@@ -186,6 +199,7 @@ int main(void)
 #else
         cmocka_unit_test(pieces_cover_all),
         cmocka_unit_test(sums_on_the_processor),
+        cmocka_unit_test(sums_of_bf16),
         cmocka_unit_test(sums_never_touch_device_memory),
         cmocka_unit_test(sums_wait_for_slow_devices),
         cmocka_unit_test(opening_fails_cleanly),
