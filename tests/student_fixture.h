@@ -57,21 +57,29 @@ static inline float *read_floats(const bench *b, const float *from, int64_t coun
 }
 
 /* Fills the tensors of a buffer, without the gaps between them, with scaled normal numbers. */
-static inline void fill_buffer(const bench *b, wd_params *params, wd_params_buffer buffer,
+static inline void fill_values(const bench *b, const wd_params *params, void *to, wd_dtype type,
                                uint64_t seed, float scale, float shift)
 {
-    float *flat = read_floats(b, params->buffer[buffer], params->count);
+    float *flat = calloc((size_t)params->count, sizeof *flat);
     for (int64_t line = 0; line < params->table.count; line++) {
-        wd_tensor t = wd_params_tensor(params, buffer, line);
+        wd_tensor t = wd_params_tensor(params, WD_PARAMS_P, line);
         int64_t n = wd_tensor_count(&t);
         float *values = flat + params->offset[line];
         wd_random_normal(values, n, (wd_random){seed, WD_RANDOM_TEST, (uint64_t)line}, 0);
         for (int64_t i = 0; i < n; i++) values[i] = values[i] * scale + shift;
     }
-    wd_queue_copy_and_wait(b->queue, params->buffer[buffer], flat,
-                           (size_t)params->count * sizeof(float));
+    for (int64_t i = 0; type == WD_BF16 && i < params->count; i++)
+        memcpy((uint16_t *)flat + i, &(uint16_t){wd_f32_to_bf16(flat[i])}, sizeof(uint16_t));
+    wd_queue_copy_and_wait(b->queue, to, flat, wd_dtype_size(type, params->count));
     wd_queue_wait(b->queue);
-    wd_free(flat);
+    free(flat);
+}
+
+static inline void fill_buffer(const bench *b, wd_params *params, wd_params_buffer buffer,
+                               uint64_t seed, float scale, float shift)
+{
+    const wd_dtype type = buffer == WD_PARAMS_G ? wd__params_grad_type(params) : WD_F32;
+    fill_values(b, params, params->buffer[buffer], type, seed, scale, shift);
 }
 
 /* The tensors of a checkpoint: one network's and `count` others; one network's alone. */

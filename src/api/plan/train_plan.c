@@ -95,7 +95,7 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
 static double gathered_bytes(const wd_stepper_options *m, const wd_memory_plan *without_teacher)
 {
     const double weights = (double)without_teacher->student_weights;
-    if (!m->shard_optimizer) return weights * sizeof(float);
+    if (!m->shard_optimizer) return weights * (double)wd_dtype_bytes(m->gradients);
     const double sums = weights / WD_SUM_CHUNK * sizeof(double);
     if (m->student_dtype == WD_F32) return weights * sizeof(float) + sums;
     return weights * 2 + (double)without_teacher->student_islands * sizeof(float) + sums;
@@ -122,7 +122,8 @@ static void fill_gradients(wd_planner_gradients *g, const wd_stepper_options *m,
 {
     /* gradients are final in the backward pass of the last micro-batch, or of each one */
     const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
-    g->reduced_bytes = rounds * (double)without_teacher->student_weights * sizeof(float);
+    g->reduced_bytes =
+        rounds * (double)without_teacher->student_weights * (double)wd_dtype_bytes(m->gradients);
     g->gathered_bytes = gathered_bytes(m, without_teacher);
     fill_copies(g, m);
     g->direct = m->comm && m->comm->peers;
@@ -147,8 +148,9 @@ void wd__train_plan_fill_student(wd_train_plan *p, const wd_train_setup *s)
                                .back_bytes = wd_stepper_back_bytes(&m)};
     const bool ema_alone = m.place == WD_STATE_EMA_ON_HOST;
     if (m.place == WD_STATE_ON_DEVICE || (ema_alone && !m.ema)) return;
-    const wd_optimizer_traffic moved = wd_optimizer_host_traffic(
-        m.student_dtype, weights, (double)without_teacher->student_islands, share, ema_alone);
+    const wd_optimizer_traffic moved =
+        wd_optimizer_host_traffic(m.student_dtype, m.gradients, weights,
+                                  (double)without_teacher->student_islands, share, ema_alone);
     to->step_bytes += moved.in;
     to->back_bytes += moved.out;
     to->update_weights = share;

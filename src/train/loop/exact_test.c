@@ -237,8 +237,7 @@ static wd_status train(trained *out, wd_stepper *m, wd_devices *d, wd_err *err)
     out->count = params->count;
     WD_TRY(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", err));
     wd_params_collect(params, WD_PARAMS_P, d->student);
-    wd_queue_copy_and_wait(d->student, out->weights,
-                           params->buffer[wd_params_whole(params, WD_PARAMS_P)],
+    wd_queue_copy_and_wait(d->student, out->weights, wd_params_whole(params, WD_PARAMS_P),
                            (size_t)out->count * 4);
     wd_queue_wait(d->student);
     return WD_OK;

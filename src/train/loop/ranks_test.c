@@ -46,12 +46,22 @@ static void keep(outcome *out, wd_stepper *m)
     for (int i = 0; i < KEPT; i++) {
         if (!wd__stepper_params(m)->buffer[kept[i]]) continue;
         wd_params_collect(wd__stepper_params(m), kept[i], m->queue);
-        wd_queue_copy_and_wait(
-            m->queue, out->kept + i * out->count,
-            wd__stepper_params(m)->buffer[wd_params_whole(wd__stepper_params(m), kept[i])],
-            (size_t)out->count * sizeof(float));
+        wd_queue_copy_and_wait(m->queue, out->kept + i * out->count,
+                               wd_params_whole(wd__stepper_params(m), kept[i]),
+                               (size_t)out->count * sizeof(float));
         wd_queue_wait(m->queue);
     }
+}
+
+/* Gradients of the largest stage, in fp32. */
+static int64_t stage_bytes(const wd_params *p)
+{
+    int64_t most = 0, first, count;
+    for (int stage = 0; stage < wd_dit_stages(&p->config); stage++) {
+        wd__params_stage_range(&first, &count, p, stage);
+        most = count > most ? count : most;
+    }
+    return 4 * most;
 }
 
 /* What is shared, in 8 bits or on the host takes the bytes of the device that params.h says. */
@@ -62,7 +72,8 @@ static void check_bytes(const wd_params *p)
     const int64_t moments = wd_params_is_in_8_bits(p, WD_PARAMS_M) ? 2 * (n + n / 32 * 2) : 8 * n;
     const int64_t slow = p->buffer[WD_PARAMS_SLOW] ? 4 * n : 0;
     const int64_t aside = moments + slow + (bf16 ? 8 : 4) * n; /* EMA, and weights beside a copy */
-    const int64_t whole = bf16 ? 6 * p->count + 4 * p->islands_count : 8 * p->count;
+    const int64_t narrow = wd__params_grad_type(p) == WD_BF16 ? 2 * p->count - stage_bytes(p) : 0;
+    const int64_t whole = bf16 ? 6 * p->count + 4 * p->islands_count - narrow : 8 * p->count;
     const bool ema_on_host = wd_params_is_on_host(p, WD_PARAMS_EMA);
     const int64_t there =
         wd_params_is_on_host(p, WD_PARAMS_M) ? 0 : aside - (ema_on_host ? 4 * n : 0);
@@ -137,12 +148,13 @@ static void check_sent(const part *all, const wd_stepper_options *options, int r
 {
     const int64_t rounds = options->deterministic_reduce ? options->accumulation : 1;
     const int64_t others = ranks - 1, compute = options->student_dtype == WD_BF16 ? 2 : 4;
+    const int64_t gradient = options->gradients == WD_BF16 ? 2 : 4;
     int64_t sent = 0, expected = others * 4 * all[0].out.islands;
     for (int r = 0; r < ranks; r++) {
         const outcome *o = &all[r].out;
         const int64_t weights = compute * o->share + 8 * o->chunks;
-        const int64_t step = 4 * rounds * (o->count - o->share) +
-                             others * (options->shard_optimizer ? weights : 4 * o->share);
+        const int64_t step = gradient * rounds * (o->count - o->share) +
+                             others * (options->shard_optimizer ? weights : gradient * o->share);
         if (!o->islands) assert_int_equal(o->sent, STEPS * step);
         expected += step;
         sent += o->sent;
@@ -215,6 +227,8 @@ static void shares_go_directly(void **state)
     options.shard_optimizer = true;
     options.student_dtype = WD_BF16;
     go_directly(&options, 2);
+    options.gradients = WD_BF16;
+    go_directly(&options, MICRO_BATCHES);
 }
 #else
 static outcome run(const wd_stepper_options *options, int ranks, const char *devices)
@@ -223,12 +237,14 @@ static outcome run(const wd_stepper_options *options, int ranks, const char *dev
     return run_on(options, ranks, same, false);
 }
 
-/* Under deterministic_reduce 1, 2 and 4 ranks are the same to the bit. */
+/* Under deterministic_reduce 1, 2 and 4 ranks are the same to the bit; with BF16 gradients are in
+ * it, too. */
 static void ranks_change_nothing(wd_dtype dtype)
 {
     const char *const devices[] = {CPU, SIM, SLOW_SIM};
     wd_stepper_options options = small_stepper(&teacher);
     options.student_dtype = dtype;
+    options.gradients = dtype;
     options.deterministic_reduce = true;
     outcome one = run(&options, 1, CPU);
     for (int i = 0; i < 3; i++)
@@ -285,12 +301,14 @@ static void shares_change_nothing(void **state)
         const int i = n % 4;
         wd_stepper_options options = small_stepper(&teacher);
         options.student_dtype = i % 2 ? WD_BF16 : WD_F32;
+        options.gradients = n > 4 ? options.student_dtype : WD_F32;
         options.deterministic_reduce = i / 2;
         options.optimizer.decay = 0.1; /* ranges of two kinds */
         options.optimizer.moments_in_8_bits = n / 4;
         options.optimizer.alpha = i % 2 && n < 4 ? 5 : 0;
         options.optimizer.beta3 = 0.99;
         for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
+            if (ranks < MICRO_BATCHES && !wd_stepper_may_accumulate(&options)) continue;
             options.shard_optimizer = false;
             outcome whole = run(&options, ranks, CPU);
             options.shard_optimizer = true;
@@ -310,7 +328,8 @@ static void snapshots_of_shares_are_whole(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         wd_stepper_options options = small_stepper(&teacher);
-        options.student_dtype = i ? WD_BF16 : WD_F32;
+        options.student_dtype = options.gradients = i ? WD_BF16 : WD_F32;
+        options.deterministic_reduce = true;
         learn_chords(&options, 2);
         options.trajectory.on_policy_share = 1;
         options.trajectory.on_policy_end = 1;

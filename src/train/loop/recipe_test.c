@@ -83,7 +83,7 @@ static void keep(part *p, wd_stepper *m)
         for (int i = 0; i < 2; i++) {
             wd_params_collect(params, buffers[i], m->queue);
             wd_queue_copy_and_wait(m->queue, p->kept[k] + i * params->count,
-                                   params->buffer[wd_params_whole(params, buffers[i])],
+                                   wd_params_whole(params, buffers[i]),
                                    (size_t)params->count * sizeof(float));
         }
     }

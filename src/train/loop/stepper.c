@@ -148,6 +148,7 @@ wd_status wd__stepper_add_network(wd_stepper *m, const wd_params_names *names,
         .names = names,
         .config = config,
         .dtype = o->student_dtype,
+        .gradients = o->gradients,
         .shape = {.samples = o->batch,
                   .texts = o->batch,
                   .frames = 1,
@@ -214,6 +215,9 @@ wd_status wd_stepper_open(wd_stepper **out, const wd_stepper_options *options,
 {
     wd_status status;
     wd_stepper *m;
+    WD_REQUIRE(options->accumulation == 1 || wd_stepper_may_accumulate(options),
+               "gradients in bf16 of %" PRId64 " micro-batches are to be added up",
+               options->accumulation);
     WD_TRY(wd_alloc((void **)&m, 1, sizeof *m, "a stepper", err));
     *m = (wd_stepper){
         .options = *options, .queue = queue, .state_count = wd__stepper_state_count(options)};
@@ -282,6 +286,11 @@ void wd_stepper_close(wd_stepper *m)
     if (m->loss) wd_device_free(wd_queue_device(m->queue), m->loss);
     wd_free(m->losses);
     wd_free(m);
+}
+
+bool wd_stepper_may_accumulate(const wd_stepper_options *o)
+{
+    return o->gradients == WD_F32 || (o->comm && o->deterministic_reduce);
 }
 
 bool wd_stepper_update_waits(const wd_stepper_options *o)

@@ -33,6 +33,7 @@ struct wd_stepper_options {
     wd_dit_config student;
     wd_dtype teacher_dtype; /* dtype of its weights: F32, F16, BF16 */
     wd_dtype student_dtype; /* compute: F32 or BF16 */
+    wd_dtype gradients;     /* as in wd_network_options */
     int64_t latent_height, latent_width;
     int64_t text_tokens, text_repeat; /* as in wd_dit_shape, of teacher and student */
     wd_trajectory_options trajectory;
@@ -152,6 +153,10 @@ double wd_stepper_back_bytes(const wd_stepper_options *options);
  * micro-batch whose gradients are exchanged blocks the launch until all but the last few buckets
  * have been exchanged. `weights`: elements of the student's parameters. */
 double wd_stepper_steps_ahead(const wd_stepper_options *options, int64_t weights);
+
+/* Whether a step of this stepper may have several micro-batches: gradients in BF16 are added up
+ * only where they are reduced by rounds. */
+bool wd_stepper_may_accumulate(const wd_stepper_options *options);
 
 /* Whether the networks can be updated only after the source was asked for the last targets of the
  * next step, since gradients are exchanged until then. */

@@ -171,8 +171,7 @@ static void run(outcome *out, const wd_stepper_options *options, const char *lis
     for (int i = 0; i < 2; i++) {
         wd_params_collect(params, read[i], student);
         wd_queue_copy_and_wait(student, out->weights + i * params->count,
-                               params->buffer[wd_params_whole(params, read[i])],
-                               (size_t)params->count * 4);
+                               wd_params_whole(params, read[i]), (size_t)params->count * 4);
     }
     wd_queue_wait(student);
     wd_stepper_close(m);

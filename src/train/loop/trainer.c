@@ -409,9 +409,13 @@ static wd_status write_student(wd_trainer *t, wd_err *err)
     const wd_stepper *m = t->stepper;
     const wd_export_options export = wd__trainer_export_of(t);
     wd_params_collect(wd__stepper_params(m), export.buffer, wd__stepper_queue(m));
-    if (!wd__trainer_writes(t)) return WD_OK;
-    return wd_export_student(t->folder, wd__stepper_params(m), wd__stepper_options_of(m)->teacher,
-                             &export, wd__stepper_queue(m), err);
+    wd_status status = WD_OK;
+    if (wd__trainer_writes(t))
+        status =
+            wd_export_student(t->folder, wd__stepper_params(m), wd__stepper_options_of(m)->teacher,
+                              &export, wd__stepper_queue(m), err);
+    wd_params_release(wd__stepper_params(m), wd__stepper_queue(m));
+    return status;
 }
 
 /* A last validation, a checkpoint, the student's folder, a last sheet. The checkpoint comes early,

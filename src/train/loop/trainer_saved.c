@@ -107,13 +107,14 @@ wd_status wd__trainer_save_run(json_t *run, const wd_trainer_options *o,
     const char *kernels;
     WD_TRY(find_kernels(&kernels, room, o, err));
     WD_TRY(wd_trainer_facts(&facts, o, err));
-    json_t *more = json_pack(
-        "{s:f, s:I, s:I, s:s, s:s?, s:s, s:I, s:I, s:I, s:f}", "seconds", seconds, "text_tokens",
-        (json_int_t)o->stepper.text_tokens, "text_repeat", (json_int_t)o->stepper.text_repeat,
-        "kernels", kernels, "text_kernels", o->text_kernels, "moments",
-        moments_of(&o->stepper.optimizer), "validation_interval",
-        (json_int_t)o->validation_interval, "phase", (json_int_t)phase->phase, "phase_step",
-        (json_int_t)phase->step, "phase_seconds", phase->seconds);
+    json_t *more =
+        json_pack("{s:f, s:I, s:I, s:s, s:s?, s:s, s:s, s:I, s:I, s:I, s:f}", "seconds", seconds,
+                  "text_tokens", (json_int_t)o->stepper.text_tokens, "text_repeat",
+                  (json_int_t)o->stepper.text_repeat, "kernels", kernels, "text_kernels",
+                  o->text_kernels, "moments", moments_of(&o->stepper.optimizer), "gradients",
+                  wd_dtype_option_name(o->stepper.gradients), "validation_interval",
+                  (json_int_t)o->validation_interval, "phase", (json_int_t)phase->phase,
+                  "phase_step", (json_int_t)phase->step, "phase_seconds", phase->seconds);
     const bool failed = !more || json_object_update(run, more) || json_object_update(run, facts);
     json_decref(more);
     json_decref(facts);
@@ -225,6 +226,19 @@ static void compare_moments(const json_t *run, const wd_trainer_options *options
                options->resume, then, now);
 }
 
+/* Those of a checkpoint that does not say so were in fp32. */
+static void compare_gradients(const json_t *run, const wd_trainer_options *options)
+{
+    const char *now = wd_dtype_option_name(options->stepper.gradients);
+    const char *said = json_string_value(json_object_get(run, "gradients"));
+    const char *then = said && !strcmp(said, "bfloat16") ? said : "float32";
+    if (strcmp(then, now))
+        wd_log(WD_LOG_INFO,
+               "%s was written by a run that kept gradients in %s, and this one keeps them in %s: "
+               "the student will not be, bit for bit, that of a run that was never stopped",
+               options->resume, then, now);
+}
+
 wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpoint, wd_err *err)
 {
     json_t *run;
@@ -293,6 +307,7 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     WD_TRY_OUT(check_steps(options, &begin, step, err));
     WD_TRY_OUT(check_stream(options, &begin, r, err));
     compare_moments(run, options);
+    compare_gradients(run, options);
     if (!options->validation_interval)
         WD_TRY_OUT(wd_json_int(&options->validation_interval, r, "validation_interval", 0,
                                INT64_MAX, WD_JSON_OPTIONAL, err));

@@ -147,8 +147,10 @@ static void keep_best(wd_trainer *t, bool measured)
     if (!wd__trainer_hear(t, better)) return;
     wd_params_collect(wd__stepper_params(t->stepper), wd__trainer_export_of(t).buffer,
                       wd__stepper_queue(t->stepper));
+    const wd_status status = wd__trainer_writes(t) ? write_best(t, &why) : WD_OK;
+    wd_params_release(wd__stepper_params(t->stepper), wd__stepper_queue(t->stepper));
     if (!wd__trainer_writes(t)) return;
-    if (write_best(t, &why) != WD_OK) {
+    if (status != WD_OK) {
         wd_log(WD_LOG_WARNING, "%s; training goes on, and best/ stays as it was", why.message);
         return;
     }

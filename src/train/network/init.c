@@ -253,7 +253,7 @@ static wd_status copy_tensor(transfer *t, int to_stage, int from_stage, int slot
 {
     const role *is = role_of(t->from, from_stage, slot);
     int64_t line = wd_dit_stage_first(t->to, to_stage) + slot;
-    wd_tensor to = wd_params_tensor(t->params, wd_params_whole(t->params, WD_PARAMS_P), line), from;
+    wd_tensor to = wd_params_whole_tensor(t->params, WD_PARAMS_P, line), from;
     int64_t to_count = wd_tensor_count(&to);
     if (!to_count) return WD_OK;
     WD_TRY(teacher_tensor(&from, t, from_stage, slot, err));

@@ -33,6 +33,7 @@ static wd_status open_ranks(wd_network *n, const wd_network_options *o, wd_err *
     if (!o->comm || (o->comm->ranks == 1 && !o->by_round)) return WD_OK;
     wd_reduce_options reduce = reduce_options(n->params.count, o->comm, o->by_round);
     reduce.scatter = n->params.pieces.ranks > 0;
+    reduce.type = o->gradients;
     WD_TRY(wd_reduce_open(&n->reduce, &reduce, n->params.device, err));
     if (!n->params.pieces.ranks) return WD_OK;
     return wd__shard_open(&n->shard, &n->params, n->reduce, o->comm, err);
@@ -52,6 +53,7 @@ wd_status wd_network_open(wd_network **out, const wd_network_options *o, wd_queu
         .dtype = o->dtype,
         .kinds = WD_PARAMS_TRAINED | (o->ema ? WD_PARAMS_WITH_EMA : 0) |
                  (o->optimizer.alpha > 0 ? WD_PARAMS_WITH_SLOW : 0) |
+                 (o->gradients == WD_BF16 ? WD_PARAMS_GRADIENTS_IN_BF16 : 0) |
                  (o->optimizer.moments_in_8_bits ? WD_PARAMS_MOMENTS_IN_8_BITS : 0) |
                  (has_host && o->place == WD_STATE_ON_HOST ? WD_PARAMS_STATE_ON_HOST : 0) |
                  (has_host && o->place == WD_STATE_EMA_ON_HOST ? WD_PARAMS_EMA_ON_HOST : 0),

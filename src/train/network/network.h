@@ -32,6 +32,9 @@ typedef struct wd_network_options {
     const wd_params_names *names; /* borrowed for good */
     const wd_dit_config *config;  /* borrowed during the call */
     wd_dtype dtype;               /* compute: F32 or BF16 */
+    wd_dtype gradients;           /* F32, or BF16 where a network computes in it, and a round makes
+                                   * a step, or gradients are reduced by rounds: each round's are
+                                   * sums in F32, rounded once */
     wd_dit_shape shape;           /* of a micro-batch */
     wd_pass_mode mode;
     wd_optimizer_options optimizer;

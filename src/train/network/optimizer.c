@@ -98,9 +98,10 @@ static wd_adamw_args adamw_of(const wd_optimizer *optimizer, const element_run *
     wd_adamw_args args = {
         .p = params->buffer[WD_PARAMS_P] + weight,
         .slow = slow ? slow + run->packed : NULL,
-        .grad = params->buffer[WD_PARAMS_G] + run->first,
+        .grad = wd__params_grad(params, run->first),
         .copy = params->copy ? params->copy + run->first : NULL,
         .copy_type = WD_BF16,
+        .grad_type = wd__params_grad_type(params),
         .ema = ema ? ema + run->packed : NULL,
         .factor = wd__optimizer_factor(optimizer),
         .step = optimizer->steps,
@@ -245,16 +246,16 @@ static wd_status open_host(wd_optimizer *o, wd_err *err)
     return WD_OK;
 }
 
-wd_optimizer_traffic wd_optimizer_host_traffic(wd_dtype dtype, double weights, double islands,
-                                               double share, bool ema_alone)
+wd_optimizer_traffic wd_optimizer_host_traffic(wd_dtype dtype, wd_dtype gradients, double weights,
+                                               double islands, double share, bool ema_alone)
 {
-    const double scalars = STATE_BYTES;
+    const double scalars = STATE_BYTES, of_gradient = (double)wd_dtype_bytes(gradients);
     if (ema_alone) return (wd_optimizer_traffic){.out = 4 * share + scalars};
     if (dtype == WD_F32) /* weights come and go */
         return (wd_optimizer_traffic){.in = 4 * share, .out = 8 * share + scalars};
     const bool sends_islands = share == weights; /* else they go from rank to rank */
     return (wd_optimizer_traffic){.in = 2 * share + (sends_islands ? 4 * islands : 0),
-                                  .out = 4 * share + scalars};
+                                  .out = of_gradient * share + scalars};
 }
 
 /* ---- open and close ---- */
@@ -323,7 +324,8 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_q
     else
         wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = optimizer->scalars + SUM_SQUARES,
                                                         .x = params->buffer[WD_PARAMS_G],
-                                                        .count = params->count});
+                                                        .count = params->count,
+                                                        .type = wd__params_grad_type(params)});
     wd_op_clip_factor(queue,
                       &(wd_clip_factor_args){.norm = optimizer->scalars + NORM,
                                              .factor = optimizer->scalars + FACTOR,

@@ -67,8 +67,8 @@ typedef struct wd_optimizer_traffic {
 
 /* Of a network of `weights` elements, `islands` of them islands, of which `share` are this rank's.
  */
-wd_optimizer_traffic wd_optimizer_host_traffic(wd_dtype dtype, double weights, double islands,
-                                               double share, bool ema_alone);
+wd_optimizer_traffic wd_optimizer_host_traffic(wd_dtype dtype, wd_dtype gradients, double weights,
+                                               double islands, double share, bool ema_alone);
 
 /* AdEMAMix's weight and decay of the slow moments at `progress`. The weight grows linearly from 0.
  * The number of steps over which the moments average grows linearly too, from beta1's to beta3's

@@ -16,7 +16,7 @@ enum { PLACES = 3 };
 /* What one chunk's gradients come down to, and its new weights go up from. Of the EMA alone: what
  * weights come down to. */
 typedef struct place {
-    float *grad;         /* as many as the largest chunk has */
+    void *grad;          /* as many as the largest chunk has; room for them in F32 */
     void *weights;       /* as many, of the compute dtype; of the EMA alone: `grad` */
     wd_event *came_down; /* both, of `down` */
     wd_event *went_up;   /* the place is free: of `up`, or of who converts moments */
@@ -72,7 +72,8 @@ static void bring_down(wd_optimizer_host *h, int64_t i)
     if (h->ema_alone) {
         wd_queue_copy(h->down, at->weights, c->args.p, bytes);
     } else {
-        wd_queue_copy(h->down, at->grad, h->params->buffer[WD_PARAMS_G] + c->first, bytes);
+        wd_queue_copy(h->down, at->grad, wd__params_grad(h->params, c->first),
+                      wd_dtype_size(c->args.grad_type, c->args.count));
         if (!h->params->copy) wd_queue_copy(h->down, at->weights, weights_of(h, c), bytes);
     }
     wd_event_record(at->came_down, h->down);
@@ -179,7 +180,7 @@ void wd__optimizer_host_await(wd_optimizer_host *h, wd_queue *queue)
 /* Values come and go by the staging places. */
 void wd__optimizer_host_convert(wd_optimizer_host *h, const wd_params_range *range, wd_queue *queue)
 {
-    float *whole = h->params->buffer[WD_PARAMS_G] + range->first;
+    float *whole = range->at;
     if (!h->has_thread) return; /* a dry one */
     for (int64_t at = 0; at < range->count; at += h->most) {
         const place *to = &h->place[at / h->most % PLACES];
@@ -220,7 +221,7 @@ static wd_status open_places(wd_optimizer_host *h, wd_err *err)
     WD_TRY(wd_host_alloc((void **)&h->host_scalars, device, h->scalars.bytes, what, err));
     WD_TRY(wd_host_alloc((void **)&h->staging, device, PLACES * each, what, err));
     for (int i = 0; i < PLACES; i++) {
-        h->place[i].grad = (float *)(h->staging + (size_t)i * each);
+        h->place[i].grad = h->staging + (size_t)i * each;
         h->place[i].weights = h->staging + (size_t)i * each + weights_at;
         WD_TRY(wd_event_open(&h->place[i].came_down, device, err));
         WD_TRY(wd_event_open(&h->place[i].went_up, device, err));

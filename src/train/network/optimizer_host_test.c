@@ -16,7 +16,7 @@ static wd_status open_sim(wd_device **out, int threads, wd_err *err)
 /* Fills a buffer that may be in host memory. */
 static void fill(const bench *b, wd_params *params, wd_params_buffer buffer, uint64_t seed)
 {
-    fill_buffer(b, params, wd_params_whole(params, buffer), seed, 1, 0);
+    fill_values(b, params, wd_params_whole(params, buffer), WD_F32, seed, 1, 0);
     wd_params_take(params, buffer, b->queue);
 }
 
@@ -24,7 +24,7 @@ static void fill(const bench *b, wd_params *params, wd_params_buffer buffer, uin
 static float *read_whole(const bench *b, const wd_params *params, wd_params_buffer buffer)
 {
     wd_params_collect(params, buffer, b->queue);
-    return read_floats(b, params->buffer[wd_params_whole(params, buffer)], params->count);
+    return read_floats(b, wd_params_whole(params, buffer), params->count);
 }
 
 /* Fails where passes take other weights of `host` than of `device`. */
@@ -112,8 +112,8 @@ static void check_that_taking_changes_nothing(const bench *b, wd_params *params)
     }
 }
 
-/* `place`: WD_PARAMS_STATE_ON_HOST or WD_PARAMS_EMA_ON_HOST; `more`: WD_PARAMS_MOMENTS_IN_8_BITS or
- * 0. */
+/* `place`: WD_PARAMS_STATE_ON_HOST or WD_PARAMS_EMA_ON_HOST; `more`: WD_PARAMS_MOMENTS_IN_8_BITS
+ * and WD_PARAMS_GRADIENTS_IN_BF16, or 0. */
 static void compare_at(const wd_dit_config *config, wd_dtype dtype, double decay, double alpha,
                        unsigned place, unsigned more)
 {
@@ -124,7 +124,7 @@ static void compare_at(const wd_dit_config *config, wd_dtype dtype, double decay
     options.decay = decay;
     options.alpha = alpha;
     options.beta3 = 0.99;
-    options.moments_in_8_bits = more;
+    const bool in_8_bits = options.moments_in_8_bits = more & WD_PARAMS_MOMENTS_IN_8_BITS;
     const unsigned kinds =
         WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA | (alpha > 0 ? WD_PARAMS_WITH_SLOW : 0u) | more;
     open_trained(&host, &b, config, dtype, kinds | place, &options);
@@ -140,8 +140,11 @@ static void compare_at(const wd_dit_config *config, wd_dtype dtype, double decay
         compare_weights(&b, &host.params, &device.params);
     }
     compare_buffers(&b, &host.params, &device.params);
-    if (more && place == WD_PARAMS_STATE_ON_HOST)
+    if (in_8_bits && place == WD_PARAMS_STATE_ON_HOST)
         check_that_taking_changes_nothing(&b, &host.params);
+    wd_params_release(&host.params, b.queue);
+    wd_params_release(&device.params, b.queue);
+    compare_weights(&b, &host.params, &device.params);
     take_steps(&b, &host, 1);
     take_steps(&b, &device, 1);
     wd_params_show(&host.params, WD_PARAMS_P, b.queue);
@@ -170,6 +173,8 @@ static void test_bits(void **state)
     compare(&config, WD_BF16, 0.1, 5, 0);
     compare(&config, WD_F32, 0.1, 0, WD_PARAMS_MOMENTS_IN_8_BITS);
     compare(&config, WD_BF16, 0.1, 0, WD_PARAMS_MOMENTS_IN_8_BITS);
+    compare(&config, WD_BF16, 0.1, 5, WD_PARAMS_GRADIENTS_IN_BF16);
+    compare(&config, WD_BF16, 0, 0, WD_PARAMS_MOMENTS_IN_8_BITS | WD_PARAMS_GRADIENTS_IN_BF16);
 }
 
 /* A run of the same decay that is cut into chunks. */

@@ -26,7 +26,12 @@
  * moments, EMA and, in BF16, `p` (train/network/optimizer_host.h). The device then has 6 N + 4 I
  * bytes in BF16 and 8 N in F32, the host 16 n or 12 n. With WD_PARAMS_EMA_ON_HOST only the EMA is
  * there, with 4 n. What is on the host, packed, or in 8 bits is *aside*: wd_params_collect brings
- * it together, in F32, where gradients are. */
+ * it together, in F32, where gradients are.
+ *
+ * With WD_PARAMS_GRADIENTS_IN_BF16 gradients take 2 bytes instead of 4. Those of the stage at work
+ * are sums in F32, which are rounded when its backward pass is over, so there is one backward pass
+ * between two calls of wd_params_zero_grads. What is aside is then brought together in the place of
+ * gradients and copy, which lie side by side for it: wd_params_release makes the copy again. */
 #ifndef WD_TRAIN_NETWORK_PARAMS_H
 #define WD_TRAIN_NETWORK_PARAMS_H
 
@@ -47,8 +52,9 @@ enum {
     WD_PARAMS_STATE_ON_HOST = 16, /* what passes do not take is in host memory. The device is not
                                    * the processor */
     WD_PARAMS_MOMENTS_IN_8_BITS = 32, /* those of WD_PARAMS_TRAINED, not slow ones */
-    WD_PARAMS_EMA_ON_HOST = 64        /* the EMA is in host memory, the rest is on the device, which
-                                       * is not the processor */
+    WD_PARAMS_EMA_ON_HOST = 64, /* the EMA is in host memory, the rest is on the device, which is
+                                 * not the processor */
+    WD_PARAMS_GRADIENTS_IN_BF16 = 128 /* those of WD_PARAMS_TRAINED, of a network in BF16 */
 };
 
 /* The flat buffers that hold a value for each weight, as checkpoints name them. */
@@ -71,7 +77,7 @@ typedef enum wd_params_buffer {
 typedef struct wd_params_names {
     const char *prefix;                    /* of its tensors in checkpoints: "" or "critic." */
     const char *buffer[WD_PARAMS_BUFFERS]; /* its blocks of memory, in plans */
-    const char *copy, *islands, *activations;
+    const char *copy, *copy_and_gradients, *stage_gradients, *islands, *activations;
 } wd_params_names;
 
 /* The names of a network that plans call `owner`, a literal. */
@@ -80,7 +86,9 @@ typedef struct wd_params_names {
         .prefix = prefix_,                                                                         \
         .buffer = {owner " weights",        owner " gradients",    owner " first moments",         \
                    owner " second moments", owner " slow moments", owner " EMA"},                  \
-        .copy = owner " weights in bf16", .islands = owner " fp32 islands",                        \
+        .copy = owner " weights in bf16",                                                          \
+        .copy_and_gradients = owner " weights and gradients in bf16",                              \
+        .stage_gradients = owner " gradients of a stage", .islands = owner " fp32 islands",        \
         .activations = owner " activations"                                                        \
     }
 
@@ -110,9 +118,10 @@ typedef struct wd_params_sharing {
 /* Elements of a buffer that is aside, and their place in what is whole. */
 typedef struct wd_params_range {
     wd_params_buffer buffer;
-    int64_t first, count; /* in gradients' place */
-    int64_t packed;       /* the first in the buffer */
-    bool take;            /* from gradients' place into the buffer; else the other way */
+    float *at; /* [count] device: where they are in F32 */
+    int64_t count;
+    int64_t packed; /* the first in the buffer */
+    bool take;      /* from there into the buffer; else the other way */
 } wd_params_range;
 
 typedef struct wd_params {
@@ -127,9 +136,13 @@ typedef struct wd_params {
     wd_device *device;                /* borrowed */
     float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32; on the device, or in
                                        * pinned host memory (wd_params_is_on_host); moments may
-                                       * be in 8 bits (wd__params_moments); NULL where not wanted;
-                                       * owned */
+                                       * be in 8 bits (wd__params_moments), gradients in BF16;
+                                       * NULL where not wanted; owned */
     uint16_t *copy;                   /* [count] BF16, device; NULL with dtype F32; owned */
+    float *room;                      /* [count] F32, device: where what is aside is brought
+                                       * together: gradients, or copy and gradients; borrowed */
+    float *stage_grads;               /* [the largest stage] F32, device: gradients of the stage at
+                                       * work; NULL: they are in gradients' buffer; owned */
     wd_params_buffer shown;           /* P or EMA: what wd__params_weights shows */
     /* shared among ranks */
     wd_pieces pieces; /* of [count]; ranks 0: it is not shared */
@@ -163,9 +176,16 @@ size_t wd_params_bytes(const wd_params *params);
 /* Table line `line` of the weights as the passes take them: compute dtype, islands F32. */
 wd_tensor wd_params_weight(const wd_params *params, int64_t line);
 
-/* A stage's weights as the passes take them; its gradients (F32). */
+/* A stage's weights as the passes take them; its gradients (F32), which its backward pass adds to
+ * between begin_grads and end_grads. */
 void wd__params_weights(wd_dit_stage *out, const wd_params *params, int stage);
 void wd__params_grads(wd_dit_stage *out, const wd_params *params, int stage);
+void wd__params_begin_grads(const wd_params *params, int stage, wd_queue *queue);
+void wd__params_end_grads(const wd_params *params, int stage, wd_queue *queue);
+
+/* Gradients as the optimizer reads them: from element `first` on, of this type. */
+wd_dtype wd__params_grad_type(const wd_params *params);
+void *wd__params_grad(const wd_params *params, int64_t first);
 
 /* How gradients and shares are cut for `ranks`; how those of a network of `count` elements are. */
 wd_pieces wd__params_pieces(const wd_params *params, int ranks);
@@ -190,18 +210,25 @@ static inline wd_moment wd__params_moment(wd_params_buffer buffer)
     return buffer == WD_PARAMS_M ? WD_MOMENT_FIRST : WD_MOMENT_SECOND;
 }
 
-/* Copies a range to gradients' place, or from there. No step is under way on the host. */
+/* Copies a range to its place in F32, or from there. No step is under way on the host. */
 void wd__params_convert(const wd_params *params, const wd_params_range *range, wd_queue *queue);
 
-/* Where a buffer is whole in F32 on the device: itself, or where wd_params_collect brings it. */
-wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffer);
+/* Where a buffer is whole in F32 on the device [count]: itself, or where wd_params_collect brings
+ * it; table line `line` there. */
+float *wd_params_whole(const wd_params *params, wd_params_buffer buffer);
+wd_tensor wd_params_whole_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line);
 
 /* Brings a buffer that is aside together in wd_params_whole's place, on all ranks, all of which
- * call it. Gradients are overwritten. Nothing to do where it is not aside. */
+ * call it. Gradients are overwritten. Nothing to do where it is not aside. After the last of them
+ * wd_params_release. */
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
+/* What was collected is not read any more: passes find the weights again. All ranks. */
+void wd_params_release(wd_params *params, wd_queue *queue);
+
 /* Copies a buffer that is aside, of a packed one this rank's pieces, from wd_params_whole's place,
- * where all of it was written before. In 8 bits values are rounded; what was collected is not. */
+ * where all of it was written before. In 8 bits values are rounded; what was collected is not.
+ * After the last of them wd_params_show(P), which makes the copy. */
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
 /* `queue` waits for the step that is under way on the host. Whoever reads or writes buffers by
@@ -227,8 +254,19 @@ void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 /* `to`, of the same configuration and dtype, opened with WD_PARAMS_AS_COMPUTED on the same device,
  * gets the weights that passes would take if `buffer` (P or EMA) were shown. Shared: all ranks;
  * gradients are overwritten. */
-void wd_params_copy_computed(wd_params *to, const wd_params *from, wd_params_buffer buffer,
+void wd_params_copy_computed(wd_params *to, wd_params *from, wd_params_buffer buffer,
                              wd_queue *queue);
+
+/* A part of a network's elements. */
+typedef struct wd_params_part {
+    int64_t first, count; /* in what is whole */
+    int64_t packed;       /* the first in what is packed; where nothing is, `first` */
+} wd_params_part;
+
+/* The part of the copy of `to` = that of `buffer` (P or EMA) of `from`. Gradients are overwritten
+ * where the buffer is in host memory. */
+void wd__params_cast_part(const wd_params *to, const wd_params *from, wd_params_buffer buffer,
+                          wd_params_part part, wd_queue *queue);
 
 /* The islands that lie beside the copy = those of `whole` [count], in the layout of the buffers, on
  * the device or in pinned host memory. Nothing to do where there are none. */

@@ -173,12 +173,12 @@ static void test_bytes(void **state)
 
 static wd_status open_and_close(void *context, wd_err *err)
 {
-    (void)context;
+    const unsigned *kinds = context;
     const wd_dit_config config = small_config();
     wd_device *device;
     wd_params p;
     WD_TRY(wd_device_open_cpu(&device, 1, err));
-    const wd_status status = wd_params_open(&p, &config, WD_BF16, WD_PARAMS_TRAINED, device, err);
+    const wd_status status = wd_params_open(&p, &config, WD_BF16, *kinds, device, err);
     if (status == WD_OK) wd_params_close(&p);
     assert_int_equal(wd_device_bytes(device), 0);
     wd_device_close(device);
@@ -188,7 +188,10 @@ static wd_status open_and_close(void *context, wd_err *err)
 static void test_allocation_fails(void **state)
 {
     (void)state;
-    wd_test_failing_allocations(open_and_close, NULL, NULL, 4);
+    unsigned kinds = WD_PARAMS_TRAINED;
+    wd_test_failing_allocations(open_and_close, NULL, &kinds, 4);
+    kinds |= WD_PARAMS_GRADIENTS_IN_BF16;
+    wd_test_failing_allocations(open_and_close, NULL, &kinds, 4);
 }
 
 int main(void)

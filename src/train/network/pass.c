@@ -47,10 +47,19 @@ static wd_dit_stage *weights_of(wd_pass *s, int stage)
     return &s->weights;
 }
 
+/* Zeros, to which a stage adds. */
 static wd_dit_stage *grads_of(wd_pass *s, int stage)
 {
+    wd__params_begin_grads(s->params, stage, s->context.queue);
     wd__params_grads(&s->dweights, s->params, stage);
     return &s->dweights;
+}
+
+/* The stage's gradients are final. */
+static void end_grads(wd_pass *s, int stage, wd_pass_ready_fn *ready, void *ready_context)
+{
+    wd__params_end_grads(s->params, stage, s->context.queue);
+    if (ready) ready(ready_context, stage);
 }
 
 static wd_pass_outputs run_forward(wd_pass *s, const wd_pass_inputs *in)
@@ -80,15 +89,15 @@ static void run_backward(wd_pass *s, wd_pass_ready_fn *ready, void *ready_contex
     const int layers = (int)s->params->config.layers, head = layers + 1;
     wd_dit_head_backward(&s->grad, grads_of(s, head), s->dvelocity, &s->head, &s->stream,
                          weights_of(s, head), c);
-    if (ready) ready(ready_context, head);
+    end_grads(s, head, ready, ready_context);
     for (int stage = layers; stage >= 1; stage--) {
         wd_dit_block_backward(&s->grad, grads_of(s, stage), &s->block[stage - 1], &s->stream,
                               weights_of(s, stage), c);
-        if (ready) ready(ready_context, stage);
+        end_grads(s, stage, ready, ready_context);
     }
     wd_dit_embed_backward(NULL, NULL, grads_of(s, 0), &s->grad, &s->embed, &s->stream,
                           weights_of(s, 0), c);
-    if (ready) ready(ready_context, 0);
+    end_grads(s, 0, ready, ready_context);
     wd_arena_reset(&s->arena, s->mark);
 }
 

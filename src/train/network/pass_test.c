@@ -105,8 +105,9 @@ static void note_stage(void *context, int stage)
     o->stages[o->stage_count++] = stage;
 }
 
-static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int threads, wd_dtype dtype,
-                        wd_pass_mode mode)
+/* `more`: WD_PARAMS_GRADIENTS_IN_BF16 or 0. */
+static outcome run_with(wd_status (*open)(wd_device **, int, wd_err *), int threads, wd_dtype dtype,
+                        wd_pass_mode mode, unsigned more)
 {
     wd_err err;
     outcome o = {0};
@@ -114,7 +115,7 @@ static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int thre
     wd_dit_config config = small_config();
     wd_params p;
     wd_pass *s;
-    wd_test_ok(wd_params_open(&p, &config, dtype, WD_PARAMS_TRAINED, b.device, &err), &err);
+    wd_test_ok(wd_params_open(&p, &config, dtype, WD_PARAMS_TRAINED | more, b.device, &err), &err);
     fill_buffer(&b, &p, WD_PARAMS_P, 5, 0.2f, 0.05f);
     wd_params_show(&p, WD_PARAMS_P, b.queue);
     wd_test_ok(wd_pass_open(&s, &p, &small_shape, mode, b.queue, &err), &err);
@@ -129,7 +130,7 @@ static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int thre
     assert_int_equal(wd__device_alloc_count(b.device), device_allocations);
     assert_int_equal(wd__alloc_count(), allocations);
     o.count = p.count;
-    o.g = read_floats(&b, p.buffer[WD_PARAMS_G], p.count);
+    o.g = read_floats(&b, p.buffer[WD_PARAMS_G], more ? p.count / 2 : p.count);
     o.loss = read_floats(&b, in.loss, small_shape.samples);
     o.velocity = read_floats(&b, in.target, o.velocities);
     free_inputs(&b, &in);
@@ -137,6 +138,12 @@ static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int thre
     wd_params_close(&p);
     bench_close(&b);
     return o;
+}
+
+static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int threads, wd_dtype dtype,
+                        wd_pass_mode mode)
+{
+    return run_with(open, threads, dtype, mode, 0);
 }
 
 static void free_outcome(outcome *o)
@@ -178,6 +185,21 @@ static void test_same_bits(void **state)
         free_outcome(&threads);
         free_outcome(&kept);
     }
+}
+
+/* Gradients in BF16 are those in F32, rounded once. */
+static void test_gradients_in_bf16(void **state)
+{
+    (void)state;
+    outcome wide = run_with(wd_device_open_cpu, 2, WD_BF16, WD_PASS_TRAIN, 0);
+    outcome narrow = run_with(wd_device_open_guard, 2, WD_BF16, WD_PASS_TRAIN_CHECKPOINT,
+                              WD_PARAMS_GRADIENTS_IN_BF16);
+    const uint16_t *rounded = (const uint16_t *)narrow.g;
+    assert_int_equal(narrow.stage_count, wide.stage_count);
+    for (int64_t i = 0; i < wide.count; i++)
+        assert_int_equal(rounded[i], wd_f32_to_bf16(wide.g[i]));
+    free_outcome(&wide);
+    free_outcome(&narrow);
 }
 
 /* ---- micro-batches ---- */
@@ -510,9 +532,13 @@ static void passes_out_of_order_end_the_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_allocation_fails),
-        cmocka_unit_test(test_training),  cmocka_unit_test(passes_out_of_order_end_the_process),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_gradients_in_bf16),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_training),
+        cmocka_unit_test(passes_out_of_order_end_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

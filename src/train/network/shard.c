@@ -30,18 +30,13 @@ struct wd_shard {
 };
 
 /* This rank's piece of a bucket. */
-typedef struct own {
-    int64_t first, count; /* in what is whole */
-    int64_t packed;       /* its first in what is packed */
-} own;
-
-static own own_of(const wd_shard *s, int64_t bucket)
+static wd_params_part own_of(const wd_shard *s, int64_t bucket)
 {
     const wd_params *p = s->params;
     const wd_range range = wd_pieces_piece(&p->pieces, bucket, p->rank);
-    return (own){.first = range.first,
-                 .count = wd_range_count(range),
-                 .packed = wd_pieces_packed(&p->pieces, bucket, p->rank)};
+    return (wd_params_part){.first = range.first,
+                            .count = wd_range_count(range),
+                            .packed = wd_pieces_packed(&p->pieces, bucket, p->rank)};
 }
 
 static int64_t buckets_of(const wd_shard *s)
@@ -145,12 +140,13 @@ void wd__shard_sum_squares(wd_shard *s, float *sum, wd_queue *queue)
     const wd_params *p = s->params;
     const size_t begin = s->sums_at[p->rank], bytes = s->sums_at[p->rank + 1] - begin;
     for (int64_t b = 0; b < buckets_of(s); b++) {
-        const own piece = own_of(s, b);
+        const wd_params_part piece = own_of(s, b);
         if (!piece.count) continue;
         wd_op_sum_squares_chunks(
             queue, &(wd_sum_squares_chunks_args){.sums = s->sums + piece.packed / WD_SUM_CHUNK,
-                                                 .x = p->buffer[WD_PARAMS_G] + piece.first,
-                                                 .count = piece.count});
+                                                 .x = wd__params_grad(p, piece.first),
+                                                 .count = piece.count,
+                                                 .type = wd__params_grad_type(p)});
     }
     wd_queue_copy(queue, (char *)s->host_sums + begin, s->sums, bytes);
     wd_event_record(s->copied, queue);
@@ -203,18 +199,18 @@ void wd__shard_publish(wd_shard *s, wd_queue *queue)
 static void pack(const wd_shard *s, float *packed, const float *whole, wd_queue *queue)
 {
     for (int64_t b = 0; b < buckets_of(s); b++) {
-        const own piece = own_of(s, b);
+        const wd_params_part piece = own_of(s, b);
         wd__params_copy_floats(queue, packed + piece.packed, whole + piece.first, piece.count);
     }
 }
 
-/* Own pieces of a packed buffer, from where gradients are (`take`) or to there. */
+/* Own pieces of a packed buffer, from where it is whole (`take`) or to there. */
 static void convert(const wd_shard *s, wd_params_buffer buffer, bool take, wd_queue *queue)
 {
     for (int64_t b = 0; b < buckets_of(s); b++) {
-        const own piece = own_of(s, b);
+        const wd_params_part piece = own_of(s, b);
         const wd_params_range range = {.buffer = buffer,
-                                       .first = piece.first,
+                                       .at = s->params->room + piece.first,
                                        .count = piece.count,
                                        .packed = piece.packed,
                                        .take = take};
@@ -225,10 +221,9 @@ static void convert(const wd_shard *s, wd_params_buffer buffer, bool take, wd_qu
 static void collect(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
     const wd_params *p = s->params;
-    float *whole = p->buffer[WD_PARAMS_G];
     assert(p->shown == WD_PARAMS_P);
     convert(s, buffer, false, queue);
-    wd_reduce_gather(s->reduce, whole, sizeof *whole, queue);
+    wd_reduce_gather(s->reduce, p->room, sizeof *p->room, queue);
 }
 
 static void take(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
@@ -252,7 +247,7 @@ static void swap_ema(const wd_shard *s, wd_queue *queue)
     const wd_params *p = s->params;
     float *ema = p->buffer[WD_PARAMS_EMA], *aside = p->buffer[WD_PARAMS_G];
     for (int64_t b = 0; b < buckets_of(s); b++) {
-        const own piece = own_of(s, b);
+        const wd_params_part piece = own_of(s, b);
         float *weights = p->buffer[WD_PARAMS_P] + piece.first;
         wd__params_copy_floats(queue, aside, weights, piece.count);
         wd__params_copy_floats(queue, weights, ema + piece.packed, piece.count);
@@ -268,18 +263,8 @@ static void show(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
         swap_ema(s, queue);
     }
     for (int64_t b = 0; p->copy && b < buckets_of(s); b++) {
-        const own piece = own_of(s, b);
-        const float *from = p->buffer[buffer] + piece.packed;
-        if (!piece.count) continue;
-        if (wd_params_is_on_host(p, buffer)) { /* which kernels do not read */
-            wd__params_copy_floats(queue, p->buffer[WD_PARAMS_G] + piece.first, from, piece.count);
-            from = p->buffer[WD_PARAMS_G] + piece.first;
-        }
-        wd_op_cast(queue, &(wd_cast_args){.to = p->copy + piece.first,
-                                          .from = from,
-                                          .to_type = WD_BF16,
-                                          .from_type = WD_F32,
-                                          .count = piece.count});
+        const wd_params_part piece = own_of(s, b);
+        if (piece.count) wd__params_cast_part(p, p, buffer, piece, queue);
     }
     publish(s, p->buffer[buffer], queue);
 }

@@ -72,7 +72,7 @@ static bool has_buffer(const wd_params *params, wd_params_buffer buffer)
 static wd_tensor tensor_of(const wd_params *params, wd_params_buffer buffer, int64_t line)
 {
     if (!params->buffer[buffer]) return wd_params_weight(params, line);
-    return wd_params_tensor(params, wd_params_whole(params, buffer), line);
+    return wd_params_whole_tensor(params, buffer, line);
 }
 
 static int64_t list_network(stored *out, const wd_params *params)
@@ -118,19 +118,21 @@ static wd_status put_tensor(wd_safetensors_writer *writer, const wd_tensor *tens
     return WD_OK;
 }
 
-/* Brings the networks' buffers together, but for the first `done` of them. */
-static void collect_from(const wd_checkpoint_tensors *tensors, int done, wd_queue *queue)
+/* Brings the networks' buffers together, but for the first `done` of them; then passes find the
+ * weights again. */
+static void collect_rest(const wd_checkpoint_tensors *tensors, int done, wd_queue *queue)
 {
     int n = 0;
     for (int k = 0; k < tensors->networks; k++)
         for (int part = 0; part < PARTS; part++)
             if (has_buffer(tensors->params[k], parts[part].buffer) && n++ >= done)
                 wd_params_collect(tensors->params[k], parts[part].buffer, queue);
+    for (int k = 0; k < tensors->networks; k++) wd_params_release(tensors->params[k], queue);
 }
 
 void wd_checkpoint_assist(const wd_checkpoint_tensors *tensors, wd_queue *queue)
 {
-    collect_from(tensors, 0, queue);
+    collect_rest(tensors, 0, queue);
 }
 
 static int64_t tensors_max(const wd_checkpoint_tensors *tensors)
@@ -276,7 +278,7 @@ wd_status wd_checkpoint_write(const char *folder, int64_t step,
     WD_TRY_OUT(wd__folder_sync(fresh, err));
     WD_TRY_OUT(wd__folder_replace(path, fresh, err));
 out:
-    collect_from(tensors, collected, queue);
+    collect_rest(tensors, collected, queue);
     if (status != WD_OK) {
         if (*fresh) wd_folder_remove(fresh, NULL); /* what remains is removed by the next write */
         wd_fail_in(err, "checkpoint of step %" PRId64, step);

@@ -120,7 +120,7 @@ static wd_status put_tensor(wd_safetensors_writer *writer, const wd_params *para
                             const wd_export_options *options, float *staging, wd_queue *queue,
                             wd_err *err)
 {
-    wd_tensor tensor = wd_params_tensor(params, wd_params_whole(params, options->buffer), line);
+    wd_tensor tensor = wd_params_whole_tensor(params, options->buffer, line);
     wd_dtype dtype = wd_spec_dtype(&params->table.spec[line], options->dtype);
     int64_t count = wd_tensor_count(&tensor);
     for (int64_t done = 0; done < count;) {

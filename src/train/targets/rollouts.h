@@ -25,7 +25,7 @@
 #include "train/targets/batch.h"
 
 typedef struct wd_rollouts_options {
-    const wd_params *student;   /* whose weights are copied; borrowed */
+    wd_params *student;         /* whose weights are copied; borrowed */
     wd_params_buffer buffer;    /* which of its weights: P or EMA */
     wd_batches_options batches; /* samples_max: how many states go through the student together */
     int64_t latent_height, latent_width, text_repeat; /* as in wd_dit_shape */
