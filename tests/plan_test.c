@@ -294,6 +294,27 @@ static void fewer_targets_are_suggested(void **state)
     run_the_suggestions(5);
 }
 
+/* A run with gradients in bf16 needs what its plan says, and is offered where one in fp32 does not
+ * fit. */
+static void gradients_in_bf16_are_suggested(void **state)
+{
+    (void)state;
+    char devices[64] = "sim:1GiB";
+    static const char *const run[] = {"bf16-roomy", "bf16-exact", "bf16-short"};
+    for (int i = 0; i < 3; i++) {
+        wd_program_run(&program, RUN(run[i]), "--devices", devices, "--teacher_device_strategy",
+                       "cpu", "--teacher_window", "6", "--mixed_precision", "bf16",
+                       "--gradient_checkpointing", "--teacher_dtype", "bfloat16", "--batch_size",
+                       "7", "--optimizer_device", "host", "--optimizer", "adamw8bit",
+                       "--gradient_dtype", i < 2 ? "bfloat16" : "float32");
+        if (i < 2) wd_program_succeeded(&program);
+        if (i == 0) snprintf(devices, sizeof devices, "sim:%lldB", (long long)planned_peak(run[0]));
+    }
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+    assert_non_null(strstr(program.err, " --gradient_dtype bfloat16"));
+    assert_same_student("bf16-roomy", "bf16-exact");
+}
+
 /* Nor does a run need more that has measured the devices first. */
 static void measuring_leaves_no_memory(void **state)
 {
@@ -997,6 +1018,7 @@ int main(void)
         cmocka_unit_test(own_steps_of_all_sizes_are_planned),
         cmocka_unit_test(off_policy_blocks_are_suggested),
         cmocka_unit_test(fewer_targets_are_suggested),
+        cmocka_unit_test(gradients_in_bf16_are_suggested),
         cmocka_unit_test(suggestions_fit_in_host_memory),
         cmocka_unit_test(what_a_plan_asks_for_is_enough),
         cmocka_unit_test(a_smaller_window_is_suggested),

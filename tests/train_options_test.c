@@ -581,6 +581,43 @@ static void moments_in_8_bits(void **state)
 #undef IN_8_BITS
 }
 
+/* Gradients in bf16, with moments that are brought together where gradients and weights are: a
+ * checkpoint on the way changes nothing, a stopped run goes on bit for bit, and one of other
+ * gradients says so. What they need is said. */
+static void gradients_in_bf16(void **state)
+{
+    (void)state;
+#define IN_BF16(out, optimizer)                                                                    \
+    RUN(out), "--log_level", "info", "--num_steps", "6", "--mixed_precision", "bf16",              \
+        "--optimizer", optimizer, "--gradient_dtype"
+    static const char said[] = "kept gradients in float32, and this one keeps them in bfloat16";
+    wd_program_run(&program, IN_BF16("whole-16", "adamw8bit"), "bfloat16");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, IN_BF16("saved-16", "adamw8bit"), "bfloat16", "--checkpoint_interval",
+                   "2");
+    wd_program_succeeded(&program);
+    assert_same_weights("whole-16", "saved-16");
+    wd_program_run(&program, IN_BF16("parts-16", "adamw8bit"), "bfloat16", "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, IN_BF16("parts-16", "adamw8bit"), "bfloat16", "--resume", "auto",
+                   "--devices", "sim:1GiB", "--optimizer_device", "host");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "kept gradients"));
+    assert_same_weights("whole-16", "parts-16");
+    wd_program_run(&program, IN_BF16("other-16", "adamw"), "float32", "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, IN_BF16("other-16", "adamw"), "bfloat16", "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, said));
+    wd_program_run(&program, IN_BF16("never", "adamw"), "bfloat16", "--gradient_accumulation_steps",
+                   "2", "--batch_size", "3");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "give --gradient_accumulation_steps 1 and --batch_size 6");
+    wd_program_run(&program, RUN("never"), "--devices", "cpu", "--gradient_dtype", "bfloat16");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "found --mixed_precision no: give");
+#undef IN_BF16
+}
+
 /* One command trains both phases; a stop where the second begins changes nothing. */
 static void both_phases_in_one_command(void **state)
 {
@@ -747,6 +784,7 @@ int main(void)
         cmocka_unit_test(trajectories_are_paired),
         cmocka_unit_test(options_of_another_optimizer_are_refused),
         cmocka_unit_test(moments_in_8_bits),
+        cmocka_unit_test(gradients_in_bf16),
         cmocka_unit_test(both_phases_in_one_command),
         cmocka_unit_test(epochs_may_be_too_many),
         cmocka_unit_test(timesteps_are_a_thousand),

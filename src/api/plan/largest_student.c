@@ -337,7 +337,8 @@ wd_status wd__largest_students_find(wd_largest_students *out, const wd_train_pla
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "a plan", err));
     s->like = plan;
     s->setup = setup;
-    for (int64_t batch = setup->trainer.stepper.batch; batch % 2 == 0; batch /= 2)
+    const bool may_add = wd_stepper_may_accumulate(&setup->trainer.stepper);
+    for (int64_t batch = setup->trainer.stepper.batch; may_add && batch % 2 == 0; batch /= 2)
         s->halvings_max++;
     for (int i = 0; i < list.count && status == WD_OK; i++)
         status = find_shape(out, s, &list.shape[i], err);

@@ -28,7 +28,8 @@ enum {
 /* A set of changes, in the order of their costs. The last two make a worse student. */
 typedef struct memory_change {
     wd_state_place place; /* WD_STATE_ON_DEVICE: as it is */
-    bool bf16_teacher, bf16_student, checkpointing, moments_in_8_bits, small_replay, off_policy;
+    bool bf16_teacher, bf16_student, checkpointing;
+    bool moments_in_8_bits, bf16_gradients, small_replay, off_policy;
     int halvings; /* how often the batch is halved and the accumulation doubled */
 } memory_change;
 
@@ -37,7 +38,8 @@ enum { PLACES = WD_STATE_ON_HOST + 1 };
 enum { SETS = PLACES * 8 }; /* combinations of the places and the next three flags */
 
 /* Sets *out to set number n; set 0 has no change. Sets with moments in 8 bits, then those with
- * small_replay, then those with off_policy, too, follow all others. False: there are no more. */
+ * gradients in bf16, then those with both, with small_replay, and with off_policy, too, follow all
+ * others. False: there are no more. */
 static bool change_at(memory_change *out, int n)
 {
     const int halvings = n / SETS, level = halvings / (HALVINGS_MAX + 1);
@@ -46,11 +48,12 @@ static bool change_at(memory_change *out, int n)
                            .bf16_teacher = flags & 1,
                            .checkpointing = flags & 2,
                            .bf16_student = flags & 4,
-                           .moments_in_8_bits = level == 1,
-                           .small_replay = level > 1,
-                           .off_policy = level > 2,
+                           .moments_in_8_bits = level == 1 || level == 3,
+                           .bf16_gradients = level == 2 || level == 3,
+                           .small_replay = level > 3,
+                           .off_policy = level > 4,
                            .halvings = halvings % (HALVINGS_MAX + 1)};
-    return level <= 3;
+    return level <= 5;
 }
 
 static bool makes_worse_student(const memory_change *c)
@@ -61,8 +64,8 @@ static bool makes_worse_student(const memory_change *c)
 /* Whether the student has the same bits with these changes. */
 static bool keeps_student(const memory_change *c)
 {
-    return !c->bf16_teacher && !c->bf16_student && !c->moments_in_8_bits && !c->halvings &&
-           !makes_worse_student(c);
+    return !c->bf16_teacher && !c->bf16_student && !c->moments_in_8_bits && !c->bf16_gradients &&
+           !c->halvings && !makes_worse_student(c);
 }
 
 /* Applies the changes to both; false: one of them has no effect on these options. */
@@ -91,6 +94,11 @@ static bool apply_change(wd_train_options *o, wd_stepper_options *m, const memor
         o->optimizer = "adamw8bit";
         m->optimizer.moments_in_8_bits = true;
     }
+    if (c->bf16_gradients) {
+        if (m->gradients == WD_BF16 || m->student_dtype != WD_BF16) return false;
+        o->gradient_dtype = "bfloat16";
+        m->gradients = WD_BF16;
+    }
     if (c->small_replay) {
         if (m->replay <= SMALL_REPLAY && !c->off_policy) return false;
         if (m->replay > SMALL_REPLAY) o->target_replay = m->replay = SMALL_REPLAY;
@@ -104,7 +112,7 @@ static bool apply_change(wd_train_options *o, wd_stepper_options *m, const memor
         o->batch_size = m->batch /= 2;
         o->gradient_accumulation_steps = m->accumulation *= 2;
     }
-    return true;
+    return m->accumulation == 1 || wd_stepper_may_accumulate(m);
 }
 
 /* ---- ways to run it ---- */
@@ -426,7 +434,8 @@ static const wd_strategy_plan *find_nearly_fitting(const wd_train_plan *plan)
 /* Whether a run may have these changes: one that is resumed keeps its arithmetic. */
 static bool is_allowed(const memory_change *c, const wd_train_setup *setup)
 {
-    return !*setup->resume || !(c->bf16_teacher || c->bf16_student || c->moments_in_8_bits);
+    return !*setup->resume ||
+           !(c->bf16_teacher || c->bf16_student || c->moments_in_8_bits || c->bf16_gradients);
 }
 
 /* Plans the run with a set of changes. False: the changes have no effect, or the run does not
@@ -455,6 +464,7 @@ static void write_options(char out[TEXT_BYTES], const memory_change *c, const wd
     if (c->bf16_student) n = wd_append_text(out, TEXT_BYTES, n, " --mixed_precision bf16");
     if (c->checkpointing) n = wd_append_text(out, TEXT_BYTES, n, " --gradient_checkpointing");
     if (c->moments_in_8_bits) n = wd_append_text(out, TEXT_BYTES, n, " --optimizer adamw8bit");
+    if (c->bf16_gradients) n = wd_append_text(out, TEXT_BYTES, n, " --gradient_dtype bfloat16");
     if (c->small_replay)
         n = wd_append_text(out, TEXT_BYTES, n, " --target_replay %" PRId64, o->target_replay);
     if (c->off_policy) n = wd_append_text(out, TEXT_BYTES, n, " --on_policy_share 0");

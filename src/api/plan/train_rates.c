@@ -149,13 +149,14 @@ static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
 typedef struct host_work {
     const char *name; /* in the key of its rate */
     double bytes;
+    bool gradients; /* in fp32 among these; in bf16 they are half as many, which is not measured */
     wd_status (*rate)(double *weights_per_s, wd_queue *queue, wd_err *err);
 } host_work;
 
-static const host_work adamw = {"AdamW", 2 * 8 + 2 * 4 + 2 * 2 + 2 * 8, wd_rate_of_adamw};
+static const host_work adamw = {"AdamW", 2 * 8 + 2 * 4 + 2 * 2 + 2 * 8, true, wd_rate_of_adamw};
 static const host_work adamw8bit = {"AdamW in 8 bits", 2 * 8 + 2 * 4 + 2 * 2 + 2 * (2 + 4.0 / 32),
-                                    wd_rate_of_adamw8bit};
-static const host_work ema = {"EMA", 2 * 4 + 2 * 4, wd_rate_of_ema};
+                                    true, wd_rate_of_adamw8bit};
+static const host_work ema = {"EMA", 2 * 4 + 2 * 4, false, wd_rate_of_ema};
 
 /* Sets the weights that a rank's processor updates in a second: by the stated speed of host memory,
  * at which a copy reads and writes, or measured. */
@@ -164,8 +165,10 @@ static wd_status host_rate(double *weights_per_s, gauge *g, const host_work *wor
     char key[WD_RATE_KEY_MAX], model[96];
     const wd_devices *d = g->plan->devices;
     const double all = host_ranks(g->setup);
+    const bool narrow = work->gradients && g->setup->trainer.stepper.gradients == WD_BF16;
     if (d->list.memory_bytes_per_s > 0) {
-        *weights_per_s = 2 * d->list.memory_bytes_per_s / work->bytes / all;
+        const double bytes = work->bytes - (narrow ? 2 * 2 : 0);
+        *weights_per_s = 2 * d->list.memory_bytes_per_s / bytes / all;
         return WD_OK;
     }
     snprintf(key, sizeof key, "%s of %s, %s, %d of a host", work->name,

@@ -118,6 +118,7 @@ void wd__train_dtypes_apply(wd_train_setup *s)
     const bool quantises = wd_dtype_is_quantised(dtype);
     m->teacher_dtype = quantises ? WD_BF16 : dtype;
     m->student_dtype = is(s->options.mixed_precision, "no") ? WD_F32 : WD_BF16;
+    m->gradients = is(s->options.gradient_dtype, "bfloat16") ? m->student_dtype : WD_F32;
     s->teacher.overlay = (wd_overlay){
         .folder = s->cache_dir, .dtype = m->teacher_dtype, .quantised = quantises ? dtype : WD_F32};
 }

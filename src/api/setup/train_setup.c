@@ -145,6 +145,25 @@ static wd_status check_ema(const wd_train_options *o, wd_err *err)
     return WD_OK;
 }
 
+/* Gradients in bf16 are not added up over micro-batches: what each adds would be lost to rounding.
+ * With --deterministic_reduce they are, in fp32, by the rank that owns them. */
+static wd_status check_gradients(const wd_train_options *o, wd_err *err)
+{
+    if (strcmp(o->gradient_dtype, "bfloat16")) return WD_OK;
+    if (!strcmp(o->mixed_precision, "no"))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--gradient_dtype bfloat16 needs a student that computes in bf16, found "
+                       "--mixed_precision no: give --mixed_precision bf16, or leave "
+                       "--gradient_dtype out");
+    if (o->gradient_accumulation_steps == 1 || o->deterministic_reduce) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--gradient_dtype bfloat16 needs one micro-batch per step, found "
+                   "--gradient_accumulation_steps %" PRId64
+                   ": give --gradient_accumulation_steps 1 and --batch_size %" PRId64
+                   ", or --deterministic_reduce, or leave --gradient_dtype out",
+                   o->gradient_accumulation_steps, o->batch_size * o->gradient_accumulation_steps);
+}
+
 wd_state_place wd_train_state_place(const wd_train_options *o)
 {
     if (!strcmp(o->optimizer_device, "host")) return WD_STATE_ON_HOST;
@@ -416,6 +435,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(resolve_length(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(wd__train_dtypes_resolve(s, err));
+    WD_TRY(check_gradients(&s->options, err));
     WD_TRY(check_folders(s, err));
     WD_TRY(wd__validation_check(s, err));
     warn_of_clients(s);
@@ -469,6 +489,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(resolve_length(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(wd__train_dtypes_resolve(s, err));
+    WD_TRY(check_gradients(&s->options, err));
     WD_TRY(wd__validation_check(s, err));
     fill_trainer(s);
     wd_stepper_options *m = &s->trainer.stepper;
