@@ -498,6 +498,11 @@ if(NOT WD_SANITIZE)
                          ENVIRONMENT "${WD_MPI_ENVIRONMENT}" COST 30)
   endif()
 endif()
+# The teacher of twelve blocks that docs/recipe.md tells how to make.
+add_test(NAME checks/deep_teacher COMMAND sh ${PROJECT_SOURCE_DIR}/tests/deep_teacher.sh
+         ${PROJECT_SOURCE_DIR} $<TARGET_FILE:wandistiller_cli>)
+set_tests_properties(checks/deep_teacher PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77
+                     ENVIRONMENT "${WD_TEST_ENVIRONMENT}")
 # What is installed works for somebody else's program.
 set(WD_SANITIZE_FLAG)
 if(WD_SANITIZE)
