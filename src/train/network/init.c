@@ -373,6 +373,7 @@ wd_status wd_student_init_from(wd_params *params, const wd_pipeline *teacher, wd
     t.set = set;
     WD_TRY_OUT(wd_dit_table_open(&t.table, t.from, err));
     WD_TRY_OUT(allocate(&t, err));
+    wd_params_clear_whole(params, WD_PARAMS_P, queue);
     status = copy_all(&t, chosen, err);
     if (status != WD_OK && status != WD_INTERRUPTED) goto out;
     wd_params_take(params, WD_PARAMS_P, queue);

@@ -2,6 +2,7 @@
  * the teacher that fits together. */
 #include "train/network/init.h"
 
+#include "dev/device.h"
 #include "io/file/file.h"
 #include "student_fixture.h"
 #include "teacher_copy.h"
@@ -189,6 +190,41 @@ static void test_not_finite(void **state)
     bench_close(&b);
 }
 
+static wd_status open_sim(wd_device **out, int threads, wd_err *err)
+{
+    (void)threads;
+    return wd_device_open_sim(out, &(wd_sim_options){.bytes = (size_t)1 << 28}, err);
+}
+
+/* A student gets first weights twice where its agreement with the teacher is measured. Weights in
+ * host memory are written where gradients and the copy in bf16 are, and there the copy of the first
+ * ones lies between the tensors of the second ones. */
+static void test_zeros_between_tensors(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(open_sim, 1);
+    wd_dit_config config = teacher.dit;
+    config.layers = 4; /* so that some of these lie where the copy is */
+    config.ffn_dim = 100;
+    const unsigned kinds =
+        WD_PARAMS_TRAINED | WD_PARAMS_STATE_ON_HOST | WD_PARAMS_GRADIENTS_IN_BF16;
+    int64_t between = 0;
+    wd_params p;
+    wd_test_ok(wd_params_open(&p, &config, WD_BF16, kinds, b.device, &err), &err);
+    for (int i = 0; i < 2; i++)
+        wd_test_ok(wd_student_init(&p, &teacher, WD_COMPONENT_TRANSFORMER_2, b.queue, &err), &err);
+    for (int64_t line = 0; line < p.table.count; line++) {
+        const wd_tensor tensor = wd_params_tensor(&p, WD_PARAMS_P, line);
+        const int64_t next = line + 1 < p.table.count ? p.offset[line + 1] : p.count;
+        for (int64_t i = p.offset[line] + wd_tensor_count(&tensor); i < next; i++, between++)
+            assert_true(p.buffer[WD_PARAMS_P][i] == 0);
+    }
+    assert_true(between > 0);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -207,8 +243,11 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks),  cmocka_unit_test(test_same_width),
-        cmocka_unit_test(test_narrow),  cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_same_width),
+        cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_zeros_between_tensors),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);

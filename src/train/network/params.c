@@ -424,6 +424,13 @@ void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queu
             queue);
 }
 
+void wd_params_clear_whole(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
+{
+    if (is_aside(params, buffer))
+        wd_op_fill(queue,
+                   &(wd_fill_args){.to = params->room, .type = WD_F32, .count = params->count});
+}
+
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
     require_weights_shown(params);

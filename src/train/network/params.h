@@ -226,6 +226,11 @@ void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queu
 /* What was collected is not read any more: passes find the weights again. All ranks. */
 void wd_params_release(wd_params *params, wd_queue *queue);
 
+/* Zeros wd_params_whole's place, before the tensors of a buffer that is aside are written there for
+ * wd_params_take: else what lies between tensors there, such as a part of the copy, would be taken,
+ * too. Nothing to do where it is not aside. */
+void wd_params_clear_whole(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
+
 /* Copies a buffer that is aside, of a packed one this rank's pieces, from wd_params_whole's place,
  * where all of it was written before. In 8 bits values are rounded; what was collected is not.
  * After the last of them wd_params_show(P), which makes the copy. */

@@ -470,6 +470,7 @@ static wd_status load_network(const wd_checkpoint *checkpoint, wd_params *params
         const bool lacks = !has_part(checkpoint, params, part);
         if (lacks && buffer == WD_PARAMS_SLOW) continue; /* they are zero, as at the start */
         const int from = lacks && buffer == WD_PARAMS_EMA ? 0 : part; /* an EMA starts as a copy */
+        wd_params_clear_whole(params, buffer, queue);
         for (int64_t line = 0; line < params->table.count; line++) {
             wd_tensor to = tensor_of(params, buffer, line);
             if (!wd_tensor_count(&to)) continue;
