@@ -58,6 +58,7 @@ static void structs_keep_their_size(void **state)
     assert_int_equal(offsetof(wd_train_options, validation_prompts), 1232); /* likewise */
     assert_int_equal(offsetof(wd_train_options, keep_best), 1248);          /* likewise */
     assert_int_equal(offsetof(wd_train_options, save_report), 1256);        /* likewise */
+    assert_int_equal(offsetof(wd_train_options, gradient_dtype), 1264);     /* likewise */
     assert_int_equal(offsetof(wd_plan_options, svg), 1424);
     assert_int_equal(sizeof(wd_train_result), 104);
     assert_int_equal(sizeof(wd_progress), 128);

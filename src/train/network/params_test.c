@@ -171,6 +171,29 @@ static void test_bytes(void **state)
     bench_close(&b);
 }
 
+/* Copy and gradients are beside one another: 2 bytes less a weight, and those of a stage in F32. */
+static void test_bytes_of_bf16_gradients(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, 1);
+    const wd_dit_config config = small_config();
+    const unsigned kinds = WD_PARAMS_TRAINED | WD_PARAMS_GRADIENTS_IN_BF16;
+    int64_t most = 0;
+    wd_params p;
+    wd_test_ok(wd_params_open(&p, &config, WD_BF16, kinds, b.device, &err), &err);
+    for (int stage = 0; stage < wd_dit_stages(&config); stage++) {
+        int64_t first, count;
+        wd__params_stage_range(&first, &count, &p, stage);
+        most = count > most ? count : most;
+    }
+    assert_int_equal(wd_params_bytes(&p), 16 * p.count + 4 * most);
+    assert_int_equal(wd_device_bytes(b.device), wd_params_bytes(&p));
+    wd_params_close(&p);
+    assert_int_equal(wd_device_bytes(b.device), 0);
+    bench_close(&b);
+}
+
 static wd_status open_and_close(void *context, wd_err *err)
 {
     const unsigned *kinds = context;
@@ -197,9 +220,13 @@ static void test_allocation_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout), cmocka_unit_test(test_fusable),
-        cmocka_unit_test(test_views),  cmocka_unit_test(test_copies_what_is_computed_with),
-        cmocka_unit_test(test_bytes),  cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_fusable),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_copies_what_is_computed_with),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_bytes_of_bf16_gradients),
+        cmocka_unit_test(test_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
