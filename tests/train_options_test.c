@@ -581,9 +581,9 @@ static void moments_in_8_bits(void **state)
 #undef IN_8_BITS
 }
 
-/* Gradients in bf16, with moments that are brought together where gradients and weights are: a
- * checkpoint on the way changes nothing, a stopped run goes on bit for bit, and one of other
- * gradients says so. What they need is said. */
+/* Gradients in bf16, with moments that are brought together where gradients and weights are:
+ * checkpoints and best/ on the way change nothing, a stopped run goes on bit for bit, and one of
+ * other gradients says so. What they need is said. */
 static void gradients_in_bf16(void **state)
 {
     (void)state;
@@ -591,10 +591,14 @@ static void gradients_in_bf16(void **state)
     RUN(out), "--log_level", "info", "--num_steps", "6", "--mixed_precision", "bf16",              \
         "--optimizer", optimizer, "--gradient_dtype"
     static const char said[] = "kept gradients in float32, and this one keeps them in bfloat16";
+    wd_err err;
     wd_program_run(&program, IN_BF16("whole-16", "adamw8bit"), "bfloat16");
     wd_program_succeeded(&program);
+    wd_test_ok(wd_file_write(wd_test_path("held.txt"), "a tree\n", 7, &err), &err);
     wd_program_run(&program, IN_BF16("saved-16", "adamw8bit"), "bfloat16", "--checkpoint_interval",
-                   "2");
+                   "2", "--validation_prompts", wd_test_path("held.txt"), "--validation_interval",
+                   "1", "--keep_best", "--devices", "sim:1GiB", "--optimizer_device", "host",
+                   "--teacher_dtype", "float32");
     wd_program_succeeded(&program);
     assert_same_weights("whole-16", "saved-16");
     wd_program_run(&program, IN_BF16("parts-16", "adamw8bit"), "bfloat16", "--stop_at_step", "3");
