@@ -228,9 +228,9 @@ static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_c
     HARNESS_OK(wd_memory_plan_stepper(&beside, &o, &(wd_samples_options){0}, d, NULL, err));
     if (o.place != WD_STATE_ON_DEVICE) {
         const double weights = (double)beside.student_weights;
-        const wd_optimizer_traffic update =
-            wd_optimizer_host_traffic(o.student_dtype, weights, (double)beside.student_islands,
-                                      weights, o.place == WD_STATE_EMA_ON_HOST);
+        const wd_optimizer_traffic update = wd_optimizer_host_traffic(
+            o.student_dtype, o.gradients, weights, (double)beside.student_islands, weights,
+            o.place == WD_STATE_EMA_ON_HOST);
         in.student.step_bytes += update.in;
         in.student.back_bytes += update.out;
     }
