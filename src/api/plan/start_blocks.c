@@ -72,7 +72,7 @@ static wd_status cache_path(char out[WD_PATH_MAX], const wd_train_setup *s, cons
     const wd_block_choice_options o = options_of(s);
     WD_TRY(wd_pipeline_weights_key(key, &s->first, wd_student_expert(&s->first), "", err));
     snprintf(text, sizeof text,
-             "1 %s %s %s %s %" PRId64 " %s %" PRId64 "x%" PRId64 " %" PRId64 " %" PRId64
+             "2 %s %s %s %s %" PRId64 " %s %" PRId64 "x%" PRId64 " %" PRId64 " %" PRId64
              " %.9g %" PRId64 " %" PRIu64,
              key, s->prompts_key, s->text_encoder_key, kernels ? kernels : "", o.layers,
              wd_dtype_file_name(o.dtype), o.latent_height, o.latent_width, o.text_tokens,

@@ -295,19 +295,21 @@ static wd_status make_states(choice *c, wd_err *err)
 
 /* ---- rounds ---- */
 
-/* By how much the velocities in `found` differ from the model's: mean over the states of the square
- * of the differences over that of the velocities. */
+/* By how much the velocities in `found` differ in direction from the model's: 1 - cosine, mean over
+ * the states. The difference itself would not do: without many blocks velocities are wrong and
+ * small, and then the shorter of two wrong ones is closer. */
 static double change_of(const choice *c)
 {
     double sum = 0;
     for (int b = 0; b < WD_BLOCK_CHOICE_STATES; b++) {
-        double difference = 0, norm = 0;
+        double product = 0, norm = 0, found_norm = 0;
         for (int64_t i = b * c->width; i < (b + 1) * c->width; i++) {
-            const double v = c->reference[i], d = (double)c->found[i] - v;
-            difference += d * d;
+            const double v = c->reference[i], w = c->found[i];
+            product += v * w;
             norm += v * v;
+            found_norm += w * w;
         }
-        sum += difference / fmax(norm, 1e-300);
+        sum += 1 - product / fmax(sqrt(norm * found_norm), 1e-300);
     }
     return sum / WD_BLOCK_CHOICE_STATES;
 }
