@@ -70,7 +70,7 @@ static void plan_deep(const char *gib, const char *const *options)
     static const char config[] = "{\"hidden_size\": 1536, \"depth\": 40}";
     wd_err err;
     char devices[96];
-    const char *arguments[26] = {"plan",
+    const char *arguments[28] = {"plan",
                                  "--teacher_preset",
                                  "wan2.2-a14b",
                                  "--student_config",
@@ -99,16 +99,20 @@ static void plan_deep(const char *gib, const char *const *options)
     assert_non_null(strstr(program.out, "* cpu "));
 }
 
-/* Where only changes help that make a worse student, and where none does. */
+/* Where gradients in bf16 help, where only changes do that make a worse student, and where none. */
 static void what_it_costs_is_said(void **state)
 {
     (void)state;
-    static const char *const small[] = {"--target_replay", "1024", "--on_policy_share", "0", NULL};
+    static const char *const narrow[] = {"--gradient_dtype", "bfloat16", NULL};
+    static const char *const small[] = {
+        "--gradient_dtype", "bfloat16", "--target_replay", "1024", "--on_policy_share", "0", NULL};
     plan_deep("12", none);
+    assert_non_null(strstr(program.err, " Add --gradient_dtype bfloat16: the run then takes "));
+    plan_deep("9", narrow);
     assert_non_null(strstr(program.err,
                            " Add --target_replay 1024 --on_policy_share 0, which makes "
                            "a worse student: the run then takes "));
-    plan_deep("9", small);
+    plan_deep("7", small);
     assert_non_null(strstr(program.err, "; offload would take "));
     assert_non_null(strstr(program.err, " s, but sim:0 lacks "));
     assert_null(strstr(program.err, "Add --"));
