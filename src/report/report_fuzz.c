@@ -23,7 +23,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     snprintf(folder, sizeof folder, "%s", wd_fuzz_path("run"));
     snprintf(out, sizeof out, "%s", wd_fuzz_path("report.html"));
     wd_fuzz_files(names, 5, data, bytes);
-    const wd_reported_run run[] = {{.folder = folder, .is_running = bytes % 2}, {folder, 0, NULL}};
+    const wd_reported_run run[] = {
+        {.folder = folder, .is_running = bytes % 2, .is_rewritten = bytes % 4 > 1},
+        {.folder = folder}};
     for (int64_t runs = 1; runs <= 2; runs++) {
         if (wd_run_page_open(&page, runs, &err) != WD_OK) abort();
         const wd_status status = wd_run_page_write(page, out, run, &err);
