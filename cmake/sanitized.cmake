@@ -39,11 +39,10 @@ foreach(source IN LISTS WD_TEST_SOURCES)
     endif()
   endforeach()
 endforeach()
-# Kernels for CUDA, compiled for the host, and what runs on stand-in GPUs. Those of products and of
-# training take minutes there.
+# Kernels for CUDA, compiled for the host, and what runs on stand-in GPUs.
 if(WD_SANITIZE MATCHES address)
-  foreach(test kernels/attention kernels/conv kernels/dequantise kernels/norm kernels/pointwise
-          rank_gpus reduce)
+  foreach(test kernels/attention kernels/conv kernels/dequantise kernels/matmul kernels/norm
+          kernels/pointwise kernels/train rank_gpus reduce)
     string(REPLACE "/" "_" target ${test})
     add_dependencies(sanitized_tests test_dev_cuda_${target})
     set_tests_properties(dev/cuda/${test} PROPERTIES LABELS sanitized)

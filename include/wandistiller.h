@@ -205,8 +205,8 @@ typedef struct wd_train_options {
     int64_t validation_interval; /* optimiser steps between two; 0: chosen */
     bool keep_best; /* the student with the least error is kept, too; needs validation_prompts */
     const char *save_report; /* "true", "false": report.html and plan.svg in output_dir */
-    /* Of the student's gradients: "float32", or "bfloat16", which needs a student that computes in
-     * bf16, and gradient_accumulation_steps 1 or deterministic_reduce. */
+    /* The dtype of the student's gradients: "float32" or "bfloat16". "bfloat16" needs
+     * mixed_precision "bf16", and gradient_accumulation_steps 1 or deterministic_reduce. */
     const char *gradient_dtype;
     uint64_t reserved[14];
 } wd_train_options;
