@@ -127,13 +127,16 @@ static size_t product_workspace(const void *args)
 {
     const wd_matmul_args *a = args;
     const int64_t step = is_deep(a) ? DEPTH_MAX : a->k;
-    const int64_t firsts[] = {0, step, a->k ? (a->k - 1) / step * step : 0};
+    const int64_t last = a->k > step ? (a->k - 1) / step * step : 0;
     size_t bytes = 0;
-    for (int i = 0; i < 3; i++) {
-        if (firsts[i] >= a->k) continue;
-        const wd_matmul_args piece = piece_of(a, 0, firsts[i]);
+    for (int64_t first = 0; first < a->k;) {
+        const wd_matmul_args piece = piece_of(a, 0, first);
         const size_t needs = piece_workspace(&piece);
         if (needs > bytes) bytes = needs;
+        if (!first)
+            first = step;
+        else
+            first = first < last ? last : a->k;
     }
     return bytes;
 }
