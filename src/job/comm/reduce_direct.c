@@ -14,7 +14,7 @@ enum { TERMS = 6 }; /* that one launch of combine adds */
 typedef struct direct_reduce {
     wd_reduce base;
     char *arrived;       /* [a tier's operations, its ranks, a piece] device */
-    float *partial;      /* BF16: [a piece] device: a sum in F32 */
+    float *partial;      /* BF16 but by_round: [a piece] device: a sum in F32 */
     float *sum;          /* by_round: [share] device, of the rounds so far */
     size_t *at;          /* [ranks + 1] bytes */
     wd_peer_move *moves; /* [2 * ranks] */
@@ -257,7 +257,7 @@ wd_status wd__reduce_open_direct(wd_reduce **out, const wd_reduce_options *o, wd
     WD_TRY_OUT(wd_alloc((void **)&d->moves, 2 * ranks, sizeof *d->moves, what, err));
     WD_TRY_OUT(wd_device_alloc((void **)&d->arrived, device, ranks * wd_dtype_size(o->type, piece),
                                what, err));
-    if (o->type == WD_BF16)
+    if (o->type == WD_BF16 && !o->by_round)
         WD_TRY_OUT(wd_device_alloc((void **)&d->partial, device, (size_t)piece * sizeof(float),
                                    what, err));
     if (o->by_round) {
