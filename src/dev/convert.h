@@ -41,6 +41,34 @@ WD_ANYWHERE float round_bf16(float f)
     return float_of(bf16_bits(f) & 0xffff0000u);
 }
 
+/* A master weight, which is fp32, as the bf16 value that it rounds to and a remainder: its bits are
+ * copy << 16 plus the remainder, which is signed. Of the 65,537 values that round to an even bf16
+ * value one would need a remainder of 0x8000, which is -0x8000: the one half way to the next value
+ * away from zero. So no master has that value: master_settled takes the one before it, one unit in
+ * the last place (at most 2^-23 of a normal value) nearer to zero, which rounds to the same copy.
+ * NaN stays NaN, with other bits. */
+WD_ANYWHERE float master_settled(float f)
+{
+    const uint32_t bits = bits_of(f);
+    return float_of(bits - ((bits & 0x1ffffu) == 0x8000u));
+}
+
+/* Of a settled one. */
+WD_ANYWHERE uint16_t master_copy(float f)
+{
+    return (uint16_t)(bf16_bits(f) >> 16);
+}
+
+WD_ANYWHERE uint16_t master_remainder(float f)
+{
+    return (uint16_t)(bits_of(f) & 0xffffu);
+}
+
+WD_ANYWHERE float master_of(uint16_t copy, uint16_t remainder)
+{
+    return float_of(((uint32_t)copy << 16) + (uint32_t)(int32_t)(int16_t)remainder);
+}
+
 WD_ANYWHERE float f16_to_f32(uint16_t v)
 {
     uint32_t magnitude = (uint32_t)(v & 0x7fffu) << 13, sign = (uint32_t)(v & 0x8000u) << 16;

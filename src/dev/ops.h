@@ -50,6 +50,7 @@
     X(SUM_SQUARES_CHUNKS, sum_squares_chunks)                                                      \
     X(CLIP_FACTOR, clip_factor)                                                                    \
     X(MOMENTS, moments)                                                                            \
+    X(MASTERS, masters)                                                                            \
     X(ADAMW, adamw)                                                                                \
     X(EMA, ema)
 
@@ -399,6 +400,20 @@ typedef struct wd_moments_args {
     int64_t count;
 } wd_moments_args;
 
+/* Master weights as a copy in bf16 and a remainder of 16 bits each (master_of in dev/convert.h).
+ * Splits values into them, or merges them. Values are settled when they are split: what is split is
+ * what is merged again, bit for bit, but for NaN. Rows of `values` are `values_stride` apart, those
+ * of copy and remainder `stride`. */
+typedef struct wd_masters_args {
+    float *values;       /* [rows, count]; settled in place if they are split, else = */
+    uint16_t *copy;      /* [rows, count], = if values are split; or NULL, with the next: values are
+                          * only settled */
+    uint16_t *remainder; /* [rows, count], = if values are split */
+    bool split;
+    int64_t rows, count;
+    int64_t values_stride, stride; /* elements; any with one row */
+} wd_masters_args;
+
 /* One AdamW step on a range (Loshchilov & Hutter; torch.optim.AdamW, decoupled decay):
  *   g = factor grad; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   move = lr / (1-b1^t) m
@@ -411,11 +426,13 @@ typedef struct wd_moments_args {
  * With factor[0] == 0 (step not finite) nothing changes.
  * Without `m` and `v` they are in 8 bits, in `m8` and `v8`: they are unpacked, and packed after the
  * step, which computes with fp32 values (dev/moments.h). Then the first element is a group's first,
- * and there is no `slow`. */
+ * and there is no `slow`.
+ * Where the copy is bf16, p is settled (wd_masters_args) before copy and EMA are made of it. */
 #define WD_CAUTIOUS_GAIN 1.5f /* about 1 over the share of the weights that move */
 
 typedef struct wd_adamw_args {
-    float *p;            /* [count], in place */
+    float *p;            /* [count], in place; or NULL: it is the copy, in bf16, and the next */
+    uint16_t *remainder; /* [count], in place, where `p` is NULL */
     float *m, *v;        /* [count], in place; or both NULL */
     wd_moments8 m8, v8;  /* in place, where these are NULL */
     float *slow;         /* [count], in place; or NULL */
@@ -436,10 +453,11 @@ typedef struct wd_adamw_args {
  *   ema = ema + (1 - min(ema_decay, (1 + t) / (10 + t))) (p - ema)
  * With factor[0] == 0 nothing changes. */
 typedef struct wd_ema_args {
-    float *ema;          /* [count], in place */
-    const float *p;      /* [count]: the weights after the step */
-    const float *factor; /* [1] */
-    const int64_t *step; /* [1]: t, from 1 */
+    float *ema;     /* [count], in place */
+    const float *p; /* [count]: the weights after the step; or NULL: they are the next two */
+    const uint16_t *copy, *remainder; /* [count] */
+    const float *factor;              /* [1] */
+    const int64_t *step;              /* [1]: t, from 1 */
     int64_t count;
     float ema_decay;
 } wd_ema_args;

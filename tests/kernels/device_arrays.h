@@ -155,8 +155,10 @@ static inline int only_written(size_t field[FIELDS_MAX], wd_op op, const void *a
         return TWO(clip_factor, norm, factor);
     case WD_OP_MOMENTS:
         return OF(moments)->pack ? TWO(moments, codes.codes, codes.scales) : ONE(moments, values);
-    case WD_OP_ADAMW:
-        return ONE(adamw, copy);
+    case WD_OP_MASTERS:
+        return OF(masters)->split ? TWO(masters, copy, remainder) : ONE(masters, values);
+    case WD_OP_ADAMW: /* where `p` is NULL the copy is read, too */
+        return OF(adamw)->p ? ONE(adamw, copy) : 0;
     default: /* WD_OP_STEP_SAMPLES and WD_OP_EMA add */
         return 0;
     }

@@ -131,8 +131,8 @@ static void ends_at_once(void **state)
 {
     (void)state;
     float a = 1, b = 2;
-    compare_array(&(array){&a, WD_F32, 1, 1, true}, &(array){&b, WD_F32, 1, 1, true}, "one", 0,
-                  narrow);
+    compare_array(&(array){&a, WD_F32, 1, 1, true, false}, &(array){&b, WD_F32, 1, 1, true, false},
+                  "one", 0, narrow);
     printf("went on\n");
 }
 

@@ -38,6 +38,7 @@ static const char *const test_of[WD_OP_COUNT] = {
     [WD_OP_SUM_SQUARES_CHUNKS] = "train",
     [WD_OP_CLIP_FACTOR] = "train",
     [WD_OP_MOMENTS] = "train",
+    [WD_OP_MASTERS] = "train",
     [WD_OP_ADAMW] = "train",
     [WD_OP_EMA] = "train",
 };

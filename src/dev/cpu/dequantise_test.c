@@ -202,8 +202,8 @@ static void the_hosts_values(void **state)
         wd_tensor t = {w.array[1].data, p.type, 2, {3, 512}, {0}};
         if (columns) t.scales = (wd_scales){w.array[2].data, WD_F32, 3, 4};
         wd_tensor_values(values, &t, 256, 512);
-        const array got = {values, WD_F32, 512, 1, true};
-        const array expected = {(float *)w.array[0].data + 256, WD_F32, 512, 1, true};
+        const array got = {values, WD_F32, 512, 1, true, false};
+        const array expected = {(float *)w.array[0].data + 256, WD_F32, 512, 1, true, false};
         assert_true(same_bits(&got, &expected));
         free_world(&w);
     }

@@ -119,6 +119,25 @@ void wd_ref_moments(const void *args, wd_cpu_context *context)
                    group_elements(at, a->count));
 }
 
+void wd_ref_masters(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_masters_args *a = args;
+    for (int64_t row = 0; row < a->rows; row++)
+        for (int64_t i = 0; i < a->count; i++) {
+            float *value = &a->values[row * a->values_stride + i];
+            const int64_t at = row * a->stride + i;
+            if (!a->split) {
+                *value = master_of(a->copy[at], a->remainder[at]);
+                continue;
+            }
+            *value = master_settled(*value);
+            if (!a->copy) continue;
+            a->copy[at] = master_copy(*value);
+            a->remainder[at] = master_remainder(*value);
+        }
+}
+
 /* A step of AdamW whose moments are in 8 bits: group by group, of values in fp32. */
 static void adamw_packed(const wd_adamw_args *a, wd_cpu_context *context)
 {
@@ -135,7 +154,8 @@ static void adamw_packed(const wd_adamw_args *a, wd_cpu_context *context)
             v[i] = unpacked(&a->v8, WD_MOMENT_SECOND, at + i);
             dither[i] = moment_dither(seed, wd__load(a->grad, a->grad_type, at + i));
         }
-        group.p += at;
+        if (a->p) group.p += at;
+        if (!a->p) group.remainder += at;
         group.m = m;
         group.v = v;
         group.grad = (const char *)a->grad + grad_at;
@@ -163,7 +183,9 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
     for (int64_t i = 0; i < a->count; i++) {
         double g = a->factor[0] * wd__load(a->grad, a->grad_type, i);
         double m = b1 * a->m[i] + (1 - b1) * g, v = b2 * a->v[i] + (1 - b2) * g * g;
-        double p = a->p[i] * (1 - (double)a->lr[0] * a->decay), move = rate * m;
+        uint16_t *copy = (uint16_t *)a->copy;
+        const float before = a->p ? a->p[i] : master_of(copy[i], a->remainder[i]);
+        double p = before * (1 - (double)a->lr[0] * a->decay), move = rate * m;
         a->m[i] = (float)m;
         a->v[i] = (float)v;
         if (a->slow) {
@@ -172,9 +194,14 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
             move += (double)a->lr[0] * a->alpha[0] * slow;
             move *= move * g > 0 ? WD_CAUTIOUS_GAIN : 0;
         }
-        a->p[i] = (float)(p - move / (sqrt(v * correction) + a->eps));
-        if (a->copy) wd__store(a->copy, a->copy_type, i, a->p[i]);
-        if (a->ema) a->ema[i] += (1 - ema_decay) * (a->p[i] - a->ema[i]);
+        float after = (float)(p - move / (sqrt(v * correction) + a->eps));
+        if (copy && a->copy_type == WD_BF16) after = master_settled(after);
+        if (a->p)
+            a->p[i] = after;
+        else
+            a->remainder[i] = master_remainder(after);
+        if (copy) wd__store(copy, a->copy_type, i, after);
+        if (a->ema) a->ema[i] += (1 - ema_decay) * (after - a->ema[i]);
     }
 }
 
@@ -184,6 +211,8 @@ void wd_ref_ema(const void *args, wd_cpu_context *context)
     const wd_ema_args *a = args;
     const double t = (double)a->step[0], decay = fmin(a->ema_decay, (1 + t) / (10 + t));
     if (a->factor[0] == 0) return;
-    for (int64_t i = 0; i < a->count; i++)
-        a->ema[i] = (float)(a->ema[i] + (1 - decay) * ((double)a->p[i] - a->ema[i]));
+    for (int64_t i = 0; i < a->count; i++) {
+        const double p = a->p ? a->p[i] : master_of(a->copy[i], a->remainder[i]);
+        a->ema[i] = (float)(a->ema[i] + (1 - decay) * (p - a->ema[i]));
+    }
 }

@@ -16,7 +16,7 @@ typedef struct params {
     wd_dtype type, grad_type;
     filling how;
     float beta, factor, decay, ema_decay, norm_max;
-    bool copy, ema, slow, weighted;
+    bool copy, ema, slow, weighted, split;
 } params;
 
 static void make_sum_rows(world *w, void *out, const void *context)
@@ -171,6 +171,15 @@ static void clip_factor_by_hand(void **state)
     }
 }
 
+/* Any remainders of weights. Plain C, which computes in double, makes others of them. */
+static uint16_t *make_remainders(world *w, int64_t count)
+{
+    uint16_t *remainder = out_array(w, WD_I16, count, 1, ORDINARY);
+    w->array[w->arrays - 1].own = true;
+    for (int64_t i = 0; i < count; i++) remainder[i] = (uint16_t)(i * 40503);
+    return remainder;
+}
+
 static void make_adamw(world *w, void *out, const void *context)
 {
     const params *p = context;
@@ -178,7 +187,8 @@ static void make_adamw(world *w, void *out, const void *context)
     static const float lr = 1e-2f, alpha = 3, beta3 = 0.95f;
     *factor = p->factor;
     *(wd_adamw_args *)out =
-        (wd_adamw_args){.p = out_array(w, WD_F32, p->count, 1, ORDINARY),
+        (wd_adamw_args){.p = p->split ? NULL : out_array(w, WD_F32, p->count, 1, ORDINARY),
+                        .remainder = p->split ? make_remainders(w, p->count) : NULL,
                         .m = out_array(w, WD_F32, p->count, 1, ORDINARY),
                         .v = out_array(w, WD_F32, p->count, 1, POSITIVE),
                         .slow = p->slow ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
@@ -218,6 +228,8 @@ static void adamw(void **state)
                         .step = 1 + variant * 100};
             /* p and m may nearly cancel: steps are of the size of lr m / sqrt(v) */
             check_kernel(WD_OP_ADAMW, make_adamw, &p, (tolerance){1e-6, 1e-6});
+            p.split = p.copy && p.type == WD_BF16;
+            if (p.split) check_kernel(WD_OP_ADAMW, make_adamw, &p, (tolerance){1e-6, 1e-6});
         }
 }
 
@@ -226,12 +238,15 @@ static void make_ema(world *w, void *out, const void *context)
     const params *p = context;
     float *factor = make_array(w, WD_F32, 1, ORDINARY);
     *factor = p->factor;
-    *(wd_ema_args *)out = (wd_ema_args){.ema = out_array(w, WD_F32, p->count, 1, ORDINARY),
-                                        .p = make_array(w, WD_F32, p->count, ORDINARY),
-                                        .factor = factor,
-                                        .count = p->count,
-                                        .ema_decay = p->ema_decay,
-                                        .step = &p->step};
+    *(wd_ema_args *)out =
+        (wd_ema_args){.ema = out_array(w, WD_F32, p->count, 1, ORDINARY),
+                      .p = p->split ? NULL : make_array(w, WD_F32, p->count, ORDINARY),
+                      .copy = p->split ? make_array(w, WD_BF16, p->count, ORDINARY) : NULL,
+                      .remainder = p->split ? make_remainders(w, p->count) : NULL,
+                      .factor = factor,
+                      .count = p->count,
+                      .ema_decay = p->ema_decay,
+                      .step = &p->step};
 }
 
 static void ema(void **state)
@@ -244,6 +259,8 @@ static void ema(void **state)
                         .factor = variant / 6 % 2 ? 0.3f : 0,
                         .ema_decay = decays[variant % 3],
                         .step = 1 + variant * 100};
+            check_kernel(WD_OP_EMA, make_ema, &p, (tolerance){1e-6, 1e-6});
+            p.split = true;
             check_kernel(WD_OP_EMA, make_ema, &p, (tolerance){1e-6, 1e-6});
         }
 }
@@ -318,7 +335,8 @@ static void adamw_packed_part(world *w, void *out, const void *context, int64_t 
     const int64_t left = p->count - at, size = (int64_t)wd_dtype_bytes(p->type);
     *factor = p->factor;
     wd_adamw_args *a = out;
-    *a = (wd_adamw_args){.p = out_array(w, WD_F32, p->count, 1, ORDINARY),
+    *a = (wd_adamw_args){.p = p->split ? NULL : out_array(w, WD_F32, p->count, 1, ORDINARY),
+                         .remainder = p->split ? make_remainders(w, p->count) : NULL,
                          .m8 = out_moments(w, WD_MOMENT_FIRST, p->count),
                          .v8 = out_moments(w, WD_MOMENT_SECOND, p->count),
                          .copy = p->copy ? out_array(w, p->type, p->count, 1, ORDINARY) : NULL,
@@ -336,7 +354,8 @@ static void adamw_packed_part(world *w, void *out, const void *context, int64_t 
                          .ema_decay = p->ema_decay,
                          .step = &p->step};
     if (part < 0) return;
-    a->p += at;
+    if (a->p) a->p += at;
+    if (a->remainder) a->remainder += at;
     a->m8.codes = (int8_t *)a->m8.codes + at;
     a->m8.scales += at / WD_MOMENT_GROUP;
     a->v8.codes = (uint8_t *)a->v8.codes + at;
@@ -369,6 +388,8 @@ static void adamw_packed(void **state)
                         .ema_decay = ema_decays[variant % 4],
                         .step = 1 + variant * 100};
             check_kernel(WD_OP_ADAMW, make_adamw_packed, &p, (tolerance){1e-6, 1e-6});
+            p.split = p.copy && p.type == WD_BF16;
+            if (p.split) check_kernel(WD_OP_ADAMW, make_adamw_packed, &p, (tolerance){1e-6, 1e-6});
             if (i == 4)
                 check_parts(WD_OP_ADAMW, make_adamw_packed, adamw_packed_part,
                             (p.count + p.width - 1) / p.width, &p);
@@ -567,6 +588,152 @@ static void ademamix_by_hand(void **state)
     assert_int_equal(steps_by_hand(grads, 6, 4, 2e-6), 3);
 }
 
+/* ---- master weights as a copy and a remainder ---- */
+
+enum { MASTER_ROWS = 3 };
+
+static void make_masters(world *w, void *out, const void *context)
+{
+    const params *p = context;
+    const int64_t rows = p->samples, stride = p->count + 5, all = rows * (p->count + 11);
+    const bool merges = !p->copy, halves = merges || p->ema;
+    *(wd_masters_args *)out =
+        (wd_masters_args){.values = out_array(w, WD_F32, all, 1, p->how),
+                          .copy = halves ? out_array(w, WD_I16, all, 1, ORDINARY) : NULL,
+                          .remainder = halves ? out_array(w, WD_I16, all, 1, ORDINARY) : NULL,
+                          .split = p->copy,
+                          .rows = rows,
+                          .count = p->count,
+                          .values_stride = p->count + 11,
+                          .stride = stride};
+}
+
+static void masters(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++)
+        for (int variant = 0; variant < 16; variant++) {
+            params p = {.count = counts[i],
+                        .samples = variant / 2 % 2 ? MASTER_ROWS : 1,
+                        .copy = variant % 2,
+                        .ema = variant / 4 % 2,
+                        .how = variant / 8 ? NASTY : ORDINARY};
+            check_kernel(WD_OP_MASTERS, make_masters, &p, (tolerance){0, 0});
+        }
+}
+
+/* Every lower half of odd and even upper halves: of zero, subnormal and usual numbers, the largest,
+ * infinity and NaN. */
+static void what_is_split_is_merged_again(void **state)
+{
+    (void)state;
+    static const uint32_t upper[] = {0,      1,      0x7f,   0x80,   0x3f80, 0x3f81, 0xbf80,
+                                     0x7f7e, 0x7f7f, 0xff7f, 0x7f80, 0x7fc0, 0xffff, 0x8000};
+    enum { HALVES = 1 << 16 };
+    static float values[HALVES], merged[HALVES];
+    static uint16_t copy[HALVES], remainder[HALVES];
+    wd_cpu_table table;
+    use_last(&table);
+    for (size_t u = 0; u < sizeof upper / sizeof *upper; u++) {
+        const wd_masters_args splits = {values, copy, remainder, true, 1, HALVES, 0, 0};
+        const wd_masters_args merges = {merged, copy, remainder, false, 1, HALVES, 0, 0};
+        int moved = 0;
+        for (uint32_t i = 0; i < HALVES; i++) values[i] = float_of(upper[u] << 16 | i);
+        run_kernel(&table, WD_OP_MASTERS, &splits);
+        run_kernel(&table, WD_OP_MASTERS, &merges);
+        for (uint32_t i = 0; i < HALVES; i++) {
+            const uint32_t before = upper[u] << 16 | i, after = bits_of(values[i]);
+            assert_int_equal(copy[i], bf16_bits(float_of(before)) >> 16);
+            assert_true(after == before || after == before - 1);
+            moved += after != before;
+            if (isnan(values[i]))
+                assert_true(isnan(merged[i]));
+            else
+                assert_int_equal(bits_of(merged[i]), after);
+        }
+        assert_int_equal(moved, upper[u] % 2 == 0);
+    }
+}
+
+enum { SPLIT_STEPS = 12, SPLIT_COUNT = 1000 };
+
+/* The state of a step: what is whole has `p`, what is split a remainder. */
+typedef struct stepped {
+    float p[SPLIT_COUNT], m[SPLIT_COUNT], v[SPLIT_COUNT], slow[SPLIT_COUNT], ema[SPLIT_COUNT];
+    float ema_apart[SPLIT_COUNT];
+    uint8_t codes[2][SPLIT_COUNT];
+    uint16_t scales[2][SPLIT_COUNT / WD_MOMENT_GROUP + 1], copy[SPLIT_COUNT];
+    uint16_t remainder[SPLIT_COUNT];
+} stepped;
+
+static void step_some(const wd_cpu_table *table, stepped *s, bool split, int kind, int64_t step)
+{
+    const float factor = 0.7f, lr = 0.01f, alpha = 3, beta3 = 0.95f;
+    float grad[SPLIT_COUNT];
+    for (int i = 0; i < SPLIT_COUNT; i++) grad[i] = (float)((i + step) % 11) * 0.3f - 1.3f;
+    wd_adamw_args args = {.p = split ? NULL : s->p,
+                          .remainder = split ? s->remainder : NULL,
+                          .m = kind < 2 ? s->m : NULL,
+                          .v = kind < 2 ? s->v : NULL,
+                          .m8 = {s->codes[0], s->scales[0]},
+                          .v8 = {s->codes[1], s->scales[1]},
+                          .slow = kind == 1 ? s->slow : NULL,
+                          .copy = s->copy,
+                          .copy_type = WD_BF16,
+                          .ema = s->ema,
+                          .grad = grad,
+                          .factor = &factor,
+                          .count = SPLIT_COUNT,
+                          .lr = &lr,
+                          .alpha = &alpha,
+                          .beta3 = &beta3,
+                          .beta1 = 0.9f,
+                          .beta2 = 0.99f,
+                          .eps = 1e-8f,
+                          .decay = 0.1f,
+                          .ema_decay = 0.6f,
+                          .step = &step};
+    run_kernel(table, WD_OP_ADAMW, &args);
+    run_kernel(table, WD_OP_EMA,
+               &(wd_ema_args){.ema = s->ema_apart,
+                              .p = args.p,
+                              .copy = s->copy,
+                              .remainder = s->remainder,
+                              .factor = &factor,
+                              .count = SPLIT_COUNT,
+                              .ema_decay = 0.6f,
+                              .step = &step});
+}
+
+/* AdamW, AdEMAMix and AdamW with moments in 8 bits give the same bits, whether weights are whole or
+ * split, and so does the EMA, with AdamW or apart. */
+static void split_weights_step_like_whole_ones(void **state)
+{
+    (void)state;
+    static stepped whole, split;
+    wd_cpu_table table;
+    use_last(&table);
+    for (int kind = 0; kind < 3; kind++) {
+        memset(&whole, 0, sizeof whole);
+        for (int i = 0; i < SPLIT_COUNT; i++)
+            whole.p[i] = whole.ema[i] = whole.ema_apart[i] = (float)(i % 37) * 0.1f - 1.7f;
+        split = whole;
+        run_kernel(
+            &table, WD_OP_MASTERS,
+            &(wd_masters_args){split.p, split.copy, split.remainder, true, 1, SPLIT_COUNT, 0, 0});
+        for (int64_t step = 1; step <= SPLIT_STEPS; step++) {
+            step_some(&table, &whole, false, kind, step);
+            step_some(&table, &split, true, kind, step);
+        }
+        run_kernel(
+            &table, WD_OP_MASTERS,
+            &(wd_masters_args){split.p, split.copy, split.remainder, false, 1, SPLIT_COUNT, 0, 0});
+        memset(split.remainder, 0, sizeof split.remainder);
+        assert_memory_equal(&whole, &split, sizeof whole);
+        assert_memory_equal(whole.ema, whole.ema_apart, sizeof whole.ema);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -584,6 +751,9 @@ int main(void)
         kernel_test(what_is_unpacked_packs_to_the_same_bits),
         kernel_test(moments_that_are_not_finite_stay_so),
         kernel_test(averages_are_not_stuck),
+        kernel_test(masters),
+        kernel_test(what_is_split_is_merged_again),
+        kernel_test(split_weights_step_like_whole_ones),
         kernel_test(ademamix_by_hand),
     };
     return cmocka_run_group_tests_name("training kernels", tests, NULL, NULL);

@@ -148,8 +148,9 @@ static wd_status launch_backward(wd_cuda_attention *a, const wd_attention_backwa
 static void same(const world_of *w, int got, int expected, int64_t count, wd_dtype type,
                  int64_t width, tolerance t)
 {
-    compare_array(&(array){w->buffer[got], type, count, width, true},
-                  &(array){w->buffer[expected], type, count, width, true}, "attention", got, t);
+    compare_array(&(array){w->buffer[got], type, count, width, true, false},
+                  &(array){w->buffer[expected], type, count, width, true, false}, "attention", got,
+                  t);
 }
 
 /* Both passes against plain C. */

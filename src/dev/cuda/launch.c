@@ -336,6 +336,12 @@ static void launch_moments(launcher *l, const void *args)
     run_flat(l, WD_CUDA_moments, a->count, a, sizeof *a);
 }
 
+static void launch_masters(launcher *l, const void *args)
+{
+    const wd_masters_args *a = args;
+    run_eights(l, WD_CUDA_masters, a->count, a->rows, a, sizeof *a);
+}
+
 /* ---- products, convolutions and attention ---- */
 
 static const unsigned tile_block[3] = {16, 16, 1};
@@ -428,6 +434,7 @@ static launch_fn *const launch[WD_OP_COUNT] = {
     [WD_OP_SUM_SQUARES_CHUNKS] = launch_sum_squares_chunks,
     [WD_OP_CLIP_FACTOR] = launch_clip_factor,
     [WD_OP_MOMENTS] = launch_moments,
+    [WD_OP_MASTERS] = launch_masters,
     [WD_OP_ADAMW] = launch_adamw,
     [WD_OP_EMA] = launch_ema,
     [WD_OP_MATMUL] = launch_matmul,

@@ -116,8 +116,8 @@ static operands make_both(wd_cuda_products *p, form f)
 static void compare(const operands *o, form f, tolerance t)
 {
     const int64_t line = o->args.ldc;
-    compare_array(&(array){o->c, f.c_type, f.m * line, line, true},
-                  &(array){o->expected, f.c_type, f.m * line, line, true}, "product", 0, t);
+    compare_array(&(array){o->c, f.c_type, f.m * line, line, true, false},
+                  &(array){o->expected, f.c_type, f.m * line, line, true, false}, "product", 0, t);
 }
 
 /* Launches it and compares with plain C. */

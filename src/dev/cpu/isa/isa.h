@@ -43,6 +43,7 @@
     X(SUM_SQUARES, sum_squares, wd_isa_sum_squares_workspace)                                      \
     X(SUM_SQUARES_CHUNKS, sum_squares_chunks, NULL)                                                \
     X(MOMENTS, moments, NULL)                                                                      \
+    X(MASTERS, masters, NULL)                                                                      \
     X(ADAMW, adamw, NULL)                                                                          \
     X(EMA, ema, NULL)
 

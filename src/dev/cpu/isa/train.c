@@ -241,6 +241,66 @@ void KERNEL(moments)(const void *args, wd_cpu_context *context)
     wd_parallel_for(groups_of(a.count), GRAIN / WD_MOMENT_GROUP, moments_groups, &a);
 }
 
+/* ---- master weights as a copy and a remainder ---- */
+
+static void merge(float *restrict values, const uint16_t *restrict copy,
+                  const uint16_t *restrict remainder, int64_t n)
+{
+    EACH(i, n) values[i] = master_of(copy[i], remainder[i]);
+}
+
+static void settle(float *restrict values, int64_t n)
+{
+    EACH(i, n) values[i] = master_settled(values[i]);
+}
+
+/* Of settled values. */
+static void split(uint16_t *restrict copy, uint16_t *restrict remainder,
+                  const float *restrict values, int64_t n)
+{
+    EACH(i, n)
+    {
+        copy[i] = master_copy(values[i]);
+        remainder[i] = master_remainder(values[i]);
+    }
+}
+
+static void masters_rows(int64_t begin, int64_t end, void *context)
+{
+    const wd_masters_args *a = context;
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t at = row * a->stride;
+        float *values = a->values + row * a->values_stride;
+        if (a->split) settle(values, a->count);
+        if (!a->split)
+            merge(values, a->copy + at, a->remainder + at, a->count);
+        else if (a->copy)
+            split(a->copy + at, a->remainder + at, values, a->count);
+    }
+}
+
+/* Of one row. */
+static void masters_part(int64_t begin, int64_t end, void *context)
+{
+    const wd_masters_args *a = context;
+    wd_masters_args part = *a;
+    part.values += begin;
+    if (a->copy) part.copy += begin;
+    if (a->copy) part.remainder += begin;
+    part.count = end - begin;
+    masters_rows(0, 1, &part);
+}
+
+void KERNEL(masters)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    wd_masters_args a = *(const wd_masters_args *)args;
+    if (a.rows == 1)
+        wd_parallel_for(a.count, GRAIN, masters_part, &a);
+    else
+        wd_parallel_for(a.rows, 1, masters_rows, &a);
+}
+
 /* ---- optimiser ---- */
 
 typedef struct adamw_work {
@@ -262,14 +322,14 @@ static void ademamix_move(float *restrict p, const float *restrict m, const floa
     }
 }
 
-/* Moves p [n], from element `at` on, and its moments, wherever these are, by `grad` [n]. */
-static void adamw_move(const adamw_work *w, int64_t at, float *restrict m, float *restrict v,
-                       const float *restrict grad, int64_t n)
+/* Moves p [n], whose first element is number `at`, and its moments, wherever these are, by `grad`
+ * [n]. */
+static void adamw_move(const adamw_work *w, int64_t at, float *restrict p, float *restrict m,
+                       float *restrict v, const float *restrict grad, int64_t n)
 {
     const wd_adamw_args *a = w->args;
     const adamw_scalars by = w->by;
     float beta1 = a->beta1, beta2 = a->beta2, eps = a->eps;
-    float *restrict p = a->p + at;
     EACH(i, n)
     {
         float g = by.grad_factor * grad[i];
@@ -284,8 +344,8 @@ static void adamw_move(const adamw_work *w, int64_t at, float *restrict m, float
 }
 
 /* The same of moments in 8 bits. */
-static void adamw_move_packed(const adamw_work *w, int64_t at, const float *restrict grad,
-                              int64_t n)
+static void adamw_move_packed(const adamw_work *w, int64_t at, float *restrict p,
+                              const float *restrict grad, int64_t n)
 {
     const wd_adamw_args *a = w->args;
     const uint32_t seed = w->by.seed;
@@ -293,7 +353,7 @@ static void adamw_move_packed(const adamw_work *w, int64_t at, const float *rest
     uint32_t dither[CHUNK];
     unpack(m, &a->m8, WD_MOMENT_FIRST, at, n);
     unpack(v, &a->v8, WD_MOMENT_SECOND, at, n);
-    adamw_move(w, at, m, v, grad, n);
+    adamw_move(w, at, p, m, v, grad, n);
     EACH(i, n) dither[i] = moment_dither(seed, grad[i]);
     pack(&a->m8, WD_MOMENT_FIRST, at, m, dither, n);
     pack(&a->v8, WD_MOMENT_SECOND, at, v, dither, n);
@@ -309,20 +369,23 @@ static void adamw_part(int64_t begin, int64_t end, void *context)
 {
     const adamw_work *w = context;
     const wd_adamw_args *a = w->args;
-    float in[CHUNK];
+    float in[CHUNK], merged[CHUNK];
     for (int64_t at = begin; at < end; at += CHUNK) {
         int64_t n = least(CHUNK, end - at);
-        const float *restrict p = a->p + at;
+        float *restrict p = a->p ? a->p + at : merged;
         const float *grad = widen(in, a->grad, a->grad_type, at, n);
+        if (!a->p) merge(merged, (uint16_t *)a->copy + at, a->remainder + at, n);
         if (a->m)
-            adamw_move(w, at, a->m + at, a->v + at, grad, n);
+            adamw_move(w, at, p, a->m + at, a->v + at, grad, n);
         else
-            adamw_move_packed(w, at, grad, n);
+            adamw_move_packed(w, at, p, grad, n);
+        if (a->copy && a->copy_type == WD_BF16) settle(p, n);
         if (a->ema) ema_move(a->ema + at, p, w->by.ema_new, n);
-        if (!a->copy) continue;
-        if (a->copy_type == WD_F32)
+        if (!a->p)
+            split((uint16_t *)a->copy + at, a->remainder + at, p, n);
+        else if (a->copy && a->copy_type == WD_F32)
             memcpy((float *)a->copy + at, p, (size_t)n * sizeof *p);
-        else
+        else if (a->copy)
             narrow(a->copy, a->copy_type, at, p, n);
     }
 }
@@ -349,7 +412,13 @@ void KERNEL(adamw)(const void *args, wd_cpu_context *context)
 static void ema_part(int64_t begin, int64_t end, void *context)
 {
     const wd_ema_args *a = context;
-    ema_move(a->ema + begin, a->p + begin, ema_share(a->ema_decay, a->step[0]), end - begin);
+    const float share = ema_share(a->ema_decay, a->step[0]);
+    float merged[CHUNK];
+    for (int64_t at = begin; at < end; at += CHUNK) {
+        const int64_t n = least(CHUNK, end - at);
+        if (!a->p) merge(merged, a->copy + at, a->remainder + at, n);
+        ema_move(a->ema + at, a->p ? a->p + at : merged, share, n);
+    }
 }
 
 void KERNEL(ema)(const void *args, wd_cpu_context *context)

@@ -95,15 +95,11 @@ WD_DEVICE void flat_load_two(float v[EIGHT], const void *of_v, float w[EIGHT], c
     widen_eight(w, b, type);
 }
 
-WD_DEVICE void flat_store(void *data, wd_dtype type, const flat &f, const float v[EIGHT])
+/* Of arrays of 16 bits together with fp32 ones, or of fp32: f.apart. */
+WD_DEVICE void flat_put(void *data, wd_dtype type, const flat &f, const eight &e)
 {
-    if (!f.apart) {
-        store_eight(data, type, f.at, v, f.n[0] + f.n[1]);
-        return;
-    }
     void *first = (void *)element(data, type, f.at);
     void *second = (void *)element(data, type, f.at + f.gap);
-    const eight e = narrow_eight(v, type);
     if (!flat_is_whole(f, first, type)) {
         EACH_OF_EIGHT (i) {
             if (i % FOUR >= f.n[i / FOUR]) continue;
@@ -120,6 +116,14 @@ WD_DEVICE void flat_store(void *data, wd_dtype type, const flat &f, const float 
         *(wd_eight_bytes *)first = wd_eight_bytes{e.word[0], e.word[1]};
         *(wd_eight_bytes *)second = wd_eight_bytes{e.word[2], e.word[3]};
     }
+}
+
+WD_DEVICE void flat_store(void *data, wd_dtype type, const flat &f, const float v[EIGHT])
+{
+    if (f.apart)
+        flat_put(data, type, f, narrow_eight(v, type));
+    else
+        store_eight(data, type, f.at, v, f.n[0] + f.n[1]);
 }
 
 #endif

@@ -38,6 +38,7 @@
     X(adamw_scalars)                                                                               \
     X(adamw_packed)                                                                                \
     X(moments)                                                                                     \
+    X(masters)                                                                                     \
     X(adamw)                                                                                       \
     X(ema)                                                                                         \
     X(attention)                                                                                   \

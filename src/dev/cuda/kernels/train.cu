@@ -123,6 +123,46 @@ WD_KERNEL(clip_factor, wd_clip_factor_args)
     *a.steps += finite;
 }
 
+/* Master weights (dev/convert.h) of a thread, which are merged from a copy and remainders. */
+WD_DEVICE void flat_load_masters(float v[EIGHT], const void *copy, const uint16_t *remainder,
+                                 const flat &f)
+{
+    const eight upper = flat_fetch(copy, WD_BF16, f), lower = flat_fetch(remainder, WD_BF16, f);
+    EACH_OF_EIGHT (i) {
+        const int shift = i % 2 * 16;
+        v[i] = master_of((uint16_t)(upper.word[i / 2] >> shift),
+                         (uint16_t)(lower.word[i / 2] >> shift));
+    }
+}
+
+/* Of settled ones. */
+WD_DEVICE void flat_store_remainders(uint16_t *remainder, const flat &f, const float v[EIGHT])
+{
+    eight e = {{0}};
+    EACH_OF_EIGHT (i) e.word[i / 2] |= (uint32_t)master_remainder(v[i]) << i % 2 * 16;
+    flat_put(remainder, WD_BF16, f, e);
+}
+
+/* The grid's second dimension is the row. */
+WD_KERNEL(masters, wd_masters_args)
+{
+    const flat f = flat_of(a.count, WD_F32);
+    if (flat_is_empty(f)) return;
+    const int64_t row = blockIdx.y, at = row * a.stride;
+    float *values = a.values + row * a.values_stride;
+    float v[EIGHT];
+    if (a.split) {
+        flat_load(v, values, WD_F32, f);
+        EACH_OF_EIGHT (i) v[i] = master_settled(v[i]);
+    } else {
+        flat_load_masters(v, a.copy + at, a.remainder + at, f);
+    }
+    flat_store(values, WD_F32, f, v);
+    if (!a.split || !a.copy) return;
+    flat_store(a.copy + at, WD_BF16, f, v);
+    flat_store_remainders(a.remainder + at, f, v);
+}
+
 /* One thread finds what all elements have in common. */
 WD_KERNEL(adamw_scalars, wd_cuda_adamw)
 {
@@ -136,7 +176,10 @@ WD_KERNEL(adamw, wd_cuda_adamw)
     if (flat_is_empty(f) || op.factor[0] == 0) return;
     const adamw_scalars by = *a.scalars;
     float p[EIGHT], m[EIGHT], v[EIGHT], g[EIGHT], move[EIGHT];
-    flat_load(p, op.p, WD_F32, f);
+    if (op.p)
+        flat_load(p, op.p, WD_F32, f);
+    else
+        flat_load_masters(p, op.copy, op.remainder, f);
     flat_load(m, op.m, WD_F32, f);
     flat_load(v, op.v, WD_F32, f);
     flat_load(g, op.grad, op.grad_type, f);
@@ -156,9 +199,14 @@ WD_KERNEL(adamw, wd_cuda_adamw)
         flat_store(op.slow, WD_F32, f, slow);
     }
     EACH_OF_EIGHT (i) p[i] = p[i] * by.keep - move[i] / (sqrtf(v[i]) * by.correction + op.eps);
+    if (op.copy && op.copy_type == WD_BF16)
+        EACH_OF_EIGHT (i) p[i] = master_settled(p[i]);
     flat_store(op.m, WD_F32, f, m);
     flat_store(op.v, WD_F32, f, v);
-    flat_store(op.p, WD_F32, f, p);
+    if (op.p)
+        flat_store(op.p, WD_F32, f, p);
+    else
+        flat_store_remainders(op.remainder, f, p);
     if (op.copy) flat_store(op.copy, op.copy_type, f, p);
     if (!op.ema) return;
     flat_load(v, op.ema, WD_F32, f);
@@ -172,7 +220,10 @@ WD_KERNEL(ema, wd_ema_args)
     if (flat_is_empty(f) || a.factor[0] == 0) return;
     const float share = ema_share(a.ema_decay, a.step[0]);
     float p[EIGHT], ema[EIGHT];
-    flat_load(p, a.p, WD_F32, f);
+    if (a.p)
+        flat_load(p, a.p, WD_F32, f);
+    else
+        flat_load_masters(p, a.copy, a.remainder, f);
     flat_load(ema, a.ema, WD_F32, f);
     EACH_OF_EIGHT (i) ema[i] += share * (p[i] - ema[i]);
     flat_store(a.ema, WD_F32, f, ema);
@@ -247,8 +298,14 @@ WD_KERNEL(adamw_packed, wd_cuda_adamw)
         dither = moment_dither(by.seed, grad);
         m = op.beta1 * unpacked(op.m8, WD_MOMENT_FIRST, at) + by.m_new * g;
         v = op.beta2 * unpacked(op.v8, WD_MOMENT_SECOND, at) + by.v_new * (g * g);
-        const float p = op.p[at] * by.keep - by.rate * m / (sqrtf(v) * by.correction + op.eps);
-        op.p[at] = p;
+        uint16_t *copy = (uint16_t *)op.copy;
+        float p = op.p ? op.p[at] : master_of(copy[at], op.remainder[at]);
+        p = p * by.keep - by.rate * m / (sqrtf(v) * by.correction + op.eps);
+        if (copy && op.copy_type == WD_BF16) p = master_settled(p);
+        if (op.p)
+            op.p[at] = p;
+        else
+            op.remainder[at] = master_remainder(p);
         if (op.copy) store_one(op.copy, op.copy_type, at, p);
         if (op.ema) op.ema[at] += by.ema_new * (p - op.ema[at]);
     }
