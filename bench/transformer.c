@@ -77,8 +77,10 @@ static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_pass_mod
     int64_t text = g->shape.texts * g->shape.text_tokens * g->config.text_dim;
     size_t states = (size_t)state * sizeof(float), samples = (size_t)g->shape.samples * 4;
     WD_TRY(wd_params_open(&b->params, &g->config, dtype, kinds, bench->device, err));
-    WD_TRY(wd_fill_random(bench->queue, b->params.buffer[WD_PARAMS_P], WD_F32, b->params.count,
-                          0.02f, err));
+    wd_params_clear_whole(&b->params, WD_PARAMS_P, bench->queue);
+    WD_TRY(wd_fill_random(bench->queue, wd_params_whole(&b->params, WD_PARAMS_P), WD_F32,
+                          b->params.count, 0.02f, err));
+    wd_params_take(&b->params, WD_PARAMS_P, bench->queue);
     wd_params_show(&b->params, WD_PARAMS_P, bench->queue);
     if (kinds) WD_TRY(wd_optimizer_open(&b->optimizer, &options, &b->params, err));
     WD_TRY(wd_pass_open(&b->pass, &b->params, &g->shape, mode, bench->queue, err));

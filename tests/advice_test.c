@@ -57,11 +57,11 @@ static void what_is_much_faster_is_named(void **state)
 {
     (void)state;
     static const char *const here[] = {"--optimizer_device", "device", NULL};
-    plan_with("19", here);
+    plan_with("18", here);
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "* cpu "));
     assert_non_null(strstr(program.err, "Add --ema_device host: "));
-    follow("19", "cpu is the fastest strategy that fits, and takes ");
+    follow("18", "cpu is the fastest strategy that fits, and takes ");
 }
 
 /* Plans a student of 40 blocks, of batch 1, for a device with so much memory and these options. */

@@ -75,11 +75,23 @@ static inline void fill_values(const bench *b, const wd_params *params, void *to
     free(flat);
 }
 
+/* After P is filled, wd_params_show(P) before a pass. */
 static inline void fill_buffer(const bench *b, wd_params *params, wd_params_buffer buffer,
                                uint64_t seed, float scale, float shift)
 {
     const wd_dtype type = buffer == WD_PARAMS_G ? wd__params_grad_type(params) : WD_F32;
-    fill_values(b, params, params->buffer[buffer], type, seed, scale, shift);
+    wd_params_clear_whole(params, buffer, b->queue);
+    fill_values(b, params, wd_params_whole(params, buffer), type, seed, scale, shift);
+    wd_params_take(params, buffer, b->queue);
+}
+
+/* A buffer in F32, wherever it is, as a new host array. Gradients are overwritten. */
+static inline float *read_buffer(const bench *b, wd_params *params, wd_params_buffer buffer)
+{
+    wd_params_collect(params, buffer, b->queue);
+    float *out = read_floats(b, wd_params_whole(params, buffer), params->count);
+    wd_params_release(params, b->queue);
+    return out;
 }
 
 /* The tensors of a checkpoint: one network's and `count` others; one network's alone. */
@@ -87,12 +99,11 @@ static inline void fill_buffer(const bench *b, wd_params *params, wd_params_buff
     (&(wd_checkpoint_tensors){(wd_params *[]){params_}, 1, other_, count})
 #define ONLY(params_) BOTH(params_, NULL, 0)
 
-/* Whether two benches' flat buffers hold the same bits. */
-static inline bool same_buffer(const bench *b, const wd_params *x, const wd_params *y,
-                               wd_params_buffer buffer)
+/* Whether two benches' flat buffers hold the same values. Gradients are overwritten. */
+static inline bool same_buffer(const bench *b, wd_params *x, wd_params *y, wd_params_buffer buffer)
 {
-    float *a = read_floats(b, x->buffer[buffer], x->count);
-    float *c = read_floats(b, y->buffer[buffer], y->count);
+    float *a = read_buffer(b, x, buffer);
+    float *c = read_buffer(b, y, buffer);
     bool same = x->count == y->count && !memcmp(a, c, (size_t)x->count * sizeof *a);
     wd_free(a);
     wd_free(c);

@@ -184,15 +184,16 @@ static const wd_option table[] = {
      .help = "Add gradients in the order of the micro-batches, which gives the same bits for any "
              "number of ranks with the same samples per step"},
     {WD_FLAG_LINE(shard_optimizer), .group = "Training", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Each rank keeps only its share of the optimiser's moments, the EMA and, in bf16, the "
-             "master weights: the same student with less memory (ZeRO-1)"},
+     .help =
+         "Each rank keeps only its share of the optimiser's moments, the EMA and, in bf16, what "
+         "master weights have beside the bf16 ones: the same student with less memory (ZeRO-1)"},
     {WD_CHOICE_LINE(optimizer_device, "auto", "auto", "device", "host"), .group = "Training",
      .flags = WD_OPTION_SAME_STUDENT,
      .help =
          "Where the optimiser's moments, the EMA and, in bf16, the master weights are: on the "
          "student's device, or in host memory, where the processor updates them (ZeRO-Offload), "
-         "which leaves 8 of 24 bytes a weight on the device (12 in fp32); auto: in host memory "
-         "where the run or its sheets fit, or steps are faster, only so. Never changes the "
+         "which leaves 8 of 22 bytes a weight on the device (12 of 24 in fp32); auto: in host "
+         "memory where the run or its sheets fit, or steps are faster, only so. Never changes the "
          "student"},
     {WD_CHOICE_LINE(ema_device, "auto", "auto", "device", "host"), .group = "Training",
      .flags = WD_OPTION_SAME_STUDENT,
@@ -202,10 +203,11 @@ static const wd_option table[] = {
              "Never changes the student"},
     {WD_CHOICE_LINE(gradient_dtype, "float32", "float32", "bfloat16"), .group = "Training",
      .flags = WD_OPTION_STUDENT,
-     .help = "What the student's gradients are kept in. bfloat16 takes up to 2 fewer bytes for "
-             "each of the student's weights: those of a micro-batch are summed in fp32, and then "
-             "rounded. It needs --mixed_precision bf16, and one micro-batch per step or "
-             "--deterministic_reduce"},
+     .help =
+         "What the student's gradients are kept in. bfloat16 takes up to 2 fewer bytes for "
+         "each of the student's weights on a GPU: those of a micro-batch are summed in fp32, and "
+         "then rounded. It needs --mixed_precision bf16, and one micro-batch per step or "
+         "--deterministic_reduce"},
     {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "End after this number of passes over the prompts; 0: no such limit. The first limit "
              "reached ends the run; without any it is 10 epochs"},

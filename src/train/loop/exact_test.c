@@ -233,7 +233,7 @@ static wd_status train(trained *out, wd_stepper *m, wd_devices *d, wd_err *err)
         WD_TRY(wd_stepper_step(m, &(wd_step){.number = step, .lr = 1e-3}, err));
         while (wd_stepper_results_pending(m) > (step + 1 < STEPS)) wd_stepper_take_result(m);
     }
-    const wd_params *params = wd__stepper_params(m);
+    wd_params *params = wd__stepper_params(m);
     out->count = params->count;
     WD_TRY(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", err));
     wd_params_collect(params, WD_PARAMS_P, d->student);

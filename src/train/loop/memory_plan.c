@@ -245,9 +245,14 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
 static size_t add_networks_on_host(wd_memory_plan *out, const wd_stepper *m)
 {
     size_t all = 0;
-    for (int k = 0; k < m->networks; k++)
+    for (int k = 0; k < m->networks; k++) {
+        const wd_params *params = m->params[k];
+        const size_t kept = wd_params_kept_bytes(params);
+        if (kept)
+            wd_memory_plan_add(out, params->names->kept_copy, WD_MEMORY_TRAINING, WD_MEMORY_HOST,
+                               kept);
+        all += kept;
         for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
-            const wd_params *params = m->params[k];
             const wd_params_buffer buffer = (wd_params_buffer)i;
             if (!params->buffer[i] || !wd_params_is_on_host(params, buffer)) continue;
             const size_t bytes = wd_params_buffer_bytes(params, buffer);
@@ -255,6 +260,7 @@ static size_t add_networks_on_host(wd_memory_plan *out, const wd_stepper *m)
                                bytes);
             all += bytes;
         }
+    }
     return all;
 }
 

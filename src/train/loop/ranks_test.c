@@ -71,7 +71,7 @@ static void check_bytes(const wd_params *p)
     const int64_t n = p->pieces.ranks ? p->share : p->count;
     const int64_t moments = wd_params_is_in_8_bits(p, WD_PARAMS_M) ? 2 * (n + n / 32 * 2) : 8 * n;
     const int64_t slow = p->buffer[WD_PARAMS_SLOW] ? 4 * n : 0;
-    const int64_t aside = moments + slow + (bf16 ? 8 : 4) * n; /* EMA, and weights beside a copy */
+    const int64_t aside = moments + slow + (bf16 ? 6 : 4) * n; /* EMA, and remainders of weights */
     const int64_t narrow = wd__params_grad_type(p) == WD_BF16 ? 2 * p->count - stage_bytes(p) : 0;
     const int64_t whole = bf16 ? 6 * p->count + 4 * p->islands_count - narrow : 8 * p->count;
     const bool ema_on_host = wd_params_is_on_host(p, WD_PARAMS_EMA);
@@ -128,7 +128,7 @@ static void *run_part(void *context)
         p->out.share = wd_pieces_share(&pieces, comm->rank);
     }
     p->out.chunks = (p->out.share + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
-    p->out.islands = wd__stepper_params(m)->islands_count;
+    p->out.islands = o.shard_optimizer ? wd__stepper_params(m)->islands_count : 0;
     keep(&p->out, m);
     wd_rank_peers_close(o.comm);
     close_stepper(&r);

@@ -75,7 +75,7 @@ static void keep(part *p, wd_stepper *m)
 {
     static const wd_params_buffer buffers[] = {WD_PARAMS_P, WD_PARAMS_EMA};
     for (int k = 0; k < m->networks; k++) {
-        const wd_params *params = m->params[k];
+        wd_params *params = m->params[k];
         void *to;
         HARNESS_OK(wd_alloc(&to, 2 * (size_t)params->count, sizeof(float), "kept", err));
         p->kept[k] = to;

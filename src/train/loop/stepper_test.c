@@ -115,7 +115,9 @@ static void run(outcome *out, const wd_stepper_options *options, opener *open, i
     out->count = 2 * wd__stepper_params(m)->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
     size_t bytes = (size_t)wd__stepper_params(m)->count * 4;
-    wd_queue_copy_and_wait(queue, out->weights, wd__stepper_params(m)->buffer[WD_PARAMS_P], bytes);
+    wd_params_collect(wd__stepper_params(m), WD_PARAMS_P, queue);
+    wd_queue_copy_and_wait(queue, out->weights, wd_params_whole(wd__stepper_params(m), WD_PARAMS_P),
+                           bytes);
     wd_queue_copy_and_wait(queue, out->weights + wd__stepper_params(m)->count,
                            wd__stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(queue);

@@ -120,7 +120,9 @@ static void keep_weights(part *p, const wd_stepper *m)
     HARNESS_OK(wd_alloc(&to, 2, bytes, "weights", err));
     p->weights = to;
     p->count = wd__stepper_params(m)->count;
-    wd_queue_copy_and_wait(m->queue, p->weights, wd__stepper_params(m)->buffer[WD_PARAMS_P], bytes);
+    wd_params_collect(wd__stepper_params(m), WD_PARAMS_P, m->queue);
+    wd_queue_copy_and_wait(m->queue, p->weights,
+                           wd_params_whole(wd__stepper_params(m), WD_PARAMS_P), bytes);
     wd_queue_copy_and_wait(m->queue, p->weights + p->count,
                            wd__stepper_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(m->queue);

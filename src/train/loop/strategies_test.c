@@ -164,7 +164,7 @@ static void run(outcome *out, const wd_stepper_options *options, const char *lis
     }
     assert_int_equal(allocations(&r.devices), allocs); /* a steady-state step makes none */
     check_peaks(&plan, &r.devices);
-    const wd_params *params = wd__stepper_params(m);
+    wd_params *params = wd__stepper_params(m);
     static const wd_params_buffer read[] = {WD_PARAMS_P, WD_PARAMS_EMA};
     out->count = 2 * params->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);

@@ -52,17 +52,21 @@ const float *wd__optimizer_factor(const wd_optimizer *optimizer)
     return optimizer->scalars + FACTOR;
 }
 
+static bool ema_is_on_host(const wd_params *params)
+{
+    return params->buffer[WD_PARAMS_EMA] && wd_params_is_on_host(params, WD_PARAMS_EMA);
+}
+
 void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
     if (!params->buffer[WD_PARAMS_EMA]) return;
     wd__params_await(params, queue);
-    if (params->shard) {
+    if (params->shard)
         wd__shard_copy_weights(params->shard, WD_PARAMS_EMA, queue);
-        return;
-    }
-    wd_queue_copy(queue, params->buffer[WD_PARAMS_EMA], params->buffer[WD_PARAMS_P],
-                  (size_t)params->count * sizeof(float));
+    else
+        wd__params_copy_weights(params, params->buffer[WD_PARAMS_EMA], ema_is_on_host(params),
+                                (wd_params_part){.count = params->count}, queue);
 }
 
 int64_t wd_optimizer_steps(const wd_optimizer *optimizer, wd_queue *queue)
@@ -95,8 +99,10 @@ static wd_adamw_args adamw_of(const wd_optimizer *optimizer, const element_run *
     float *ema = apart ? NULL : params->buffer[WD_PARAMS_EMA];
     float *slow = o->alpha > 0 ? params->buffer[WD_PARAMS_SLOW] : NULL;
     const int64_t weight = wd__params_is_packed(params, WD_PARAMS_P) ? run->packed : run->first;
+    const bool split = wd__params_is_split(params);
     wd_adamw_args args = {
-        .p = params->buffer[WD_PARAMS_P] + weight,
+        .p = split ? NULL : params->buffer[WD_PARAMS_P] + weight,
+        .remainder = split ? wd__params_remainders(params, weight) : NULL,
         .slow = slow ? slow + run->packed : NULL,
         .grad = wd__params_grad(params, run->first),
         .copy = params->copy ? params->copy + run->first : NULL,
@@ -217,11 +223,6 @@ static wd_status reserve_for_sums(wd_queue *queue, wd_err *err)
     return wd_rehearsal_close(rehearsal, queue, err);
 }
 
-static bool ema_is_on_host(const wd_params *params)
-{
-    return params->buffer[WD_PARAMS_EMA] && wd_params_is_on_host(params, WD_PARAMS_EMA);
-}
-
 static wd_status open_host(wd_optimizer *o, wd_err *err)
 {
     static const size_t scalars = sizeof(int64_t);
@@ -318,6 +319,7 @@ static void send_rates(wd_optimizer *optimizer, double lr, double progress, wd_q
 void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
+    WD_REQUIRE(!params->is_kept, "a step is asked for while the copy of the weights is kept");
     wd__params_await(params, queue);
     if (params->shard)
         wd__shard_sum_squares(params->shard, optimizer->scalars + SUM_SQUARES, queue);
@@ -341,6 +343,8 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_q
     if (params->shard) {
         wd__params_await_weights(params, queue); /* the other ranks wait for these */
         wd__shard_publish(params->shard, queue); /* also writes the weights of this rank */
+    } else if (wd__params_is_split(params)) {
+        wd__params_refresh_islands(params, queue);
     }
     if (optimizer->host && !on_host) wd__optimizer_host_step(optimizer->host, queue); /* the EMA */
 }
@@ -365,12 +369,16 @@ static bool scales_are_finite(const wd_params *params, wd_params_buffer buffer, 
 }
 
 /* `sum` [1], of the queue's device, is overwritten. */
-static bool finds_finite(wd_queue *queue, float *sum, const float *x, int64_t count)
+static bool finds_finite(wd_queue *queue, float *sum, const void *x, wd_dtype type, int64_t count)
 {
     float found = 0;
     for (int64_t at = 0; at < count && isfinite(found); at += LOOKED_AT) {
         const int64_t n = count - at < LOOKED_AT ? count - at : LOOKED_AT;
-        wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = sum, .x = x + at, .count = n});
+        wd_op_sum_squares(queue,
+                          &(wd_sum_squares_args){.sum = sum,
+                                                 .x = (const char *)x + wd_dtype_size(type, at),
+                                                 .type = type,
+                                                 .count = n});
         wd_queue_copy_and_wait(queue, &found, sum, sizeof found);
     }
     return isfinite(found);
@@ -379,7 +387,7 @@ static bool finds_finite(wd_queue *queue, float *sum, const float *x, int64_t co
 bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, int64_t count,
                                wd_queue *queue)
 {
-    return finds_finite(queue, optimizer->scalars + SUM_SQUARES, x, count);
+    return finds_finite(queue, optimizer->scalars + SUM_SQUARES, x, WD_F32, count);
 }
 
 bool wd_optimizer_buffer_is_finite(const wd_optimizer *optimizer, wd_params_buffer buffer,
@@ -392,8 +400,11 @@ bool wd_optimizer_buffer_is_finite(const wd_optimizer *optimizer, wd_params_buff
     wd__params_await(params, queue);
     if (wd_params_is_on_host(params, buffer)) wd_queue_wait(queue); /* which may be filling it */
     if (wd_params_is_in_8_bits(params, buffer)) return scales_are_finite(params, buffer, queue);
+    if (buffer == WD_PARAMS_P && wd__params_is_split(params)) /* finite where the copy is */
+        return finds_finite(queue, optimizer->scalars + SUM_SQUARES, params->copy, WD_BF16,
+                            params->count);
     if (wd_params_is_on_host(params, buffer))
-        return finds_finite(wd__optimizer_host_queue(optimizer->host), &sum, x, count);
+        return finds_finite(wd__optimizer_host_queue(optimizer->host), &sum, x, WD_F32, count);
     return wd_optimizer_finds_finite(optimizer, x, count, queue);
 }
 

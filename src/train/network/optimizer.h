@@ -44,7 +44,8 @@ wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *opti
                             wd_params *params, wd_err *err);
 void wd_optimizer_close(wd_optimizer *optimizer); /* NULL is allowed */
 
-/* The EMA starts as a copy of the weights: once, after they were initialised. */
+/* The EMA starts as a copy of the weights: once, after they were initialised. Gradients may be
+ * overwritten. */
 void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue);
 
 /* Returns the number of steps taken, including those before a resume. After loading a checkpoint,

@@ -69,7 +69,10 @@ static void bring_down(wd_optimizer_host *h, int64_t i)
     place *at = &h->place[i % PLACES];
     const size_t bytes = (size_t)c->args.count * sizeof(float);
     wd_event_wait_on(h->down, at->went_up);
-    if (h->ema_alone) {
+    if (h->ema_alone && wd__params_is_split(h->params)) { /* the copy, then remainders */
+        wd_queue_copy(h->down, at->weights, c->args.copy, bytes / 2);
+        wd_queue_copy(h->down, (char *)at->weights + bytes / 2, c->args.remainder, bytes / 2);
+    } else if (h->ema_alone) {
         wd_queue_copy(h->down, at->weights, c->args.p, bytes);
     } else {
         wd_queue_copy(h->down, at->grad, wd__params_grad(h->params, c->first),
@@ -83,8 +86,11 @@ static void bring_down(wd_optimizer_host *h, int64_t i)
 static void step_ema(wd_optimizer_host *h, const wd_host_chunk *c, const place *at)
 {
     const wd_adamw_args *a = &c->args;
+    const uint16_t *copy = at->weights;
     wd_op_ema(h->queue, &(wd_ema_args){.ema = a->ema,
-                                       .p = at->weights,
+                                       .p = a->p ? at->weights : NULL,
+                                       .copy = copy,
+                                       .remainder = copy + a->count,
                                        .factor = a->factor,
                                        .step = a->step,
                                        .count = a->count,

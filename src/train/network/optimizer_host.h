@@ -23,7 +23,7 @@ enum { WD_HOST_CHUNK = 1 << 22 }; /* most elements of a chunk */
 typedef struct wd_host_chunk {
     wd_adamw_args args; /* of the chunk, on the host; `grad`, `copy` and what a step reads from the
                          * device are set by wd__optimizer_host_open, in F32 `p`, too. Of the EMA
-                         * alone: `p` is on the device */
+                         * alone: the weights are on the device */
     int64_t first;      /* of the chunk's elements, in what is whole on the device */
 } wd_host_chunk;
 

@@ -65,7 +65,7 @@ static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max,
     wd_optimizer_start_ema(adamw, b.queue);
     reference *r;
     wd_test_ok(wd_alloc((void **)&r, (size_t)p.count, sizeof *r, "reference", &err), &err);
-    float *start = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+    float *start = read_buffer(&b, &p, WD_PARAMS_P);
     for (int64_t i = 0; i < p.count; i++) r[i] = (reference){.p = start[i], .e = start[i]};
 
     for (int t = 1; t <= STEPS; t++) {
@@ -87,7 +87,7 @@ static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max,
         wd_free(norm);
         wd_free(g);
     }
-    float *got = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+    float *got = read_buffer(&b, &p, WD_PARAMS_P);
     float *ema = read_floats(&b, p.buffer[WD_PARAMS_EMA], p.count);
     for (int64_t i = 0; i < p.count; i++) {
         if (fabs(got[i] - r[i].p) > tolerance || fabs(ema[i] - r[i].e) > tolerance) {
@@ -139,11 +139,11 @@ static float *step_between_bad_ones(int64_t *count, int bad_steps)
     wd_optimizer_start_ema(adamw, b.queue);
     for (uint64_t step = 0; step < 3; step++) {
         for (int i = 0; i < bad_steps; i++) {
-            float *before = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+            float *before = read_buffer(&b, &p, WD_PARAMS_P);
             fill_buffer(&b, &p, WD_PARAMS_G, 9, 1, 0);
             wd_queue_copy_and_wait(b.queue, p.buffer[WD_PARAMS_G] + 7, &bad[i % 3], sizeof bad[0]);
             wd_optimizer_step(adamw, 0.01, 0, b.queue);
-            float *after = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+            float *after = read_buffer(&b, &p, WD_PARAMS_P);
             float *factor = read_floats(&b, wd__optimizer_factor(adamw), 1);
             assert_memory_equal(before, after, (size_t)p.count * sizeof *before);
             assert_true(*factor == 0);

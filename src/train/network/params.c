@@ -62,11 +62,24 @@ bool wd_params_is_in_8_bits(const wd_params *params, wd_params_buffer buffer)
            (buffer == WD_PARAMS_M || buffer == WD_PARAMS_V);
 }
 
-/* Whether wd_params_collect brings it together. */
-static bool is_aside(const wd_params *params, wd_params_buffer buffer)
+bool wd__params_is_split(const wd_params *params)
+{
+    return params->dtype == WD_BF16 && (params->kinds & WD_PARAMS_TRAINED) &&
+           !(params->kinds & WD_PARAMS_STATE_ON_HOST);
+}
+
+uint16_t *wd__params_remainders(const wd_params *params, int64_t at)
+{
+    WD_REQUIRE(wd__params_is_split(params), "%s have no remainders",
+               params->names->buffer[WD_PARAMS_P]);
+    return (uint16_t *)params->buffer[WD_PARAMS_P] + at;
+}
+
+bool wd__params_is_aside(const wd_params *params, wd_params_buffer buffer)
 {
     return wd__params_is_packed(params, buffer) || wd_params_is_on_host(params, buffer) ||
-           wd_params_is_in_8_bits(params, buffer);
+           wd_params_is_in_8_bits(params, buffer) ||
+           (buffer == WD_PARAMS_P && wd__params_is_split(params));
 }
 
 int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer)
@@ -98,7 +111,9 @@ size_t wd_params_buffer_bytes(const wd_params *params, wd_params_buffer buffer)
     if (buffer == WD_PARAMS_G) return wd_dtype_size(wd__params_grad_type(params), params->count);
     if (wd_params_is_in_8_bits(params, buffer))
         return codes + codes / WD_MOMENT_GROUP * sizeof(uint16_t);
-    return (size_t)wd_params_elements(params, buffer) * sizeof(float);
+    const bool split = buffer == WD_PARAMS_P && wd__params_is_split(params);
+    const size_t each = split ? sizeof(uint16_t) : sizeof(float);
+    return (size_t)wd_params_elements(params, buffer) * each;
 }
 
 wd_moments8 wd__params_moments(const wd_params *params, wd_params_buffer buffer, int64_t at)
@@ -138,7 +153,7 @@ static void share(wd_params *params, const wd_params_options *options)
 static wd_status open_islands(wd_params *params, wd_err *err)
 {
     const wd_tensor_table *table = &params->table;
-    if (!is_aside(params, WD_PARAMS_P) && wants(params, WD_PARAMS_P)) return WD_OK;
+    if (!wd__params_is_aside(params, WD_PARAMS_P) && wants(params, WD_PARAMS_P)) return WD_OK;
     WD_TRY(wd_alloc((void **)&params->island_offset, (size_t)table->count,
                     sizeof *params->island_offset, "offsets of the parameters", err));
     for (int64_t i = 0; i < table->count; i++) {
@@ -152,8 +167,7 @@ static wd_status open_islands(wd_params *params, wd_err *err)
                            err);
 }
 
-/* Elements of the largest stage. */
-static int64_t stage_max(const wd_params *params)
+int64_t wd__params_stage_max(const wd_params *params)
 {
     int64_t most = 0, first, count;
     for (int stage = 0; stage < wd_dit_stages(&params->config); stage++) {
@@ -173,8 +187,17 @@ static wd_status open_gradients_in_bf16(wd_params *params, wd_err *err)
     params->copy = both;
     params->room = both;
     params->buffer[WD_PARAMS_G] = (float *)(void *)((char *)both + each);
+    if (wd__params_is_split(params))
+        WD_TRY(wd_host_alloc((void **)&params->kept, params->device, each, names->kept_copy, err));
     return wd_device_alloc((void **)&params->stage_grads, params->device,
-                           (size_t)stage_max(params) * sizeof(float), names->stage_gradients, err);
+                           (size_t)wd__params_stage_max(params) * sizeof(float),
+                           names->stage_gradients, err);
+}
+
+static const char *name_of(const wd_params *params, wd_params_buffer buffer)
+{
+    const bool split = buffer == WD_PARAMS_P && wd__params_is_split(params);
+    return split ? params->names->remainders : params->names->buffer[buffer];
 }
 
 static wd_status open_buffers(wd_params *params, wd_err *err)
@@ -187,12 +210,13 @@ static wd_status open_buffers(wd_params *params, wd_err *err)
         void **to = (void **)&params->buffer[i];
         if (params->buffer[i] || !wants(params, buffer)) continue;
         if (wd_params_is_on_host(params, buffer))
-            WD_TRY(wd_host_alloc(to, params->device, bytes, params->names->buffer[i], err));
+            WD_TRY(wd_host_alloc(to, params->device, bytes, name_of(params, buffer), err));
         else
-            WD_TRY(wd_device_alloc(to, params->device, bytes, params->names->buffer[i], err));
+            WD_TRY(wd_device_alloc(to, params->device, bytes, name_of(params, buffer), err));
     }
     if (bf16_gradients) return WD_OK;
     params->room = params->buffer[WD_PARAMS_G];
+    if (wd__params_is_split(params)) params->kept = (uint16_t *)params->room;
     if (params->dtype == WD_F32) return WD_OK;
     return wd_device_alloc((void **)&params->copy, params->device,
                            (size_t)params->count * sizeof(uint16_t), params->names->copy, err);
@@ -241,8 +265,10 @@ out:
 
 void wd_params_close(wd_params *params)
 {
-    if (wd__params_grad_type(params) == WD_BF16)
+    if (wd__params_grad_type(params) == WD_BF16) {
         params->buffer[WD_PARAMS_G] = NULL; /* a part of the copy's block */
+        wd_host_free(params->device, params->kept);
+    }
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
         if (wd_params_is_on_host(params, (wd_params_buffer)i))
             wd_host_free(params->device, params->buffer[i]);
@@ -265,14 +291,20 @@ size_t wd_params_bytes(const wd_params *params)
         if (params->buffer[i] && !wd_params_is_on_host(params, (wd_params_buffer)i))
             bytes += wd_params_buffer_bytes(params, (wd_params_buffer)i);
     }
-    if (params->stage_grads) bytes += (size_t)stage_max(params) * sizeof(float);
+    if (params->stage_grads) bytes += (size_t)wd__params_stage_max(params) * sizeof(float);
     return bytes + (size_t)params->islands_count * sizeof(float);
+}
+
+size_t wd_params_kept_bytes(const wd_params *params)
+{
+    const bool in_host_memory = params->kept && params->stage_grads;
+    return in_host_memory ? (size_t)params->count * sizeof *params->kept : 0;
 }
 
 wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line)
 {
     const wd_tensor_spec *spec = &params->table.spec[line];
-    float *base = is_aside(params, buffer) ? NULL : params->buffer[buffer];
+    float *base = wd__params_is_aside(params, buffer) ? NULL : params->buffer[buffer];
     wd_tensor view = {
         .data = base ? base + params->offset[line] : NULL, .dtype = WD_F32, .ndim = spec->ndim};
     memcpy(view.dim, spec->dim, sizeof view.dim);
@@ -282,7 +314,7 @@ wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int
 wd_tensor wd_params_weight(const wd_params *params, int64_t line)
 {
     wd_tensor out = wd_params_tensor(
-        params, is_aside(params, params->shown) ? WD_PARAMS_P : params->shown, line);
+        params, wd__params_is_aside(params, params->shown) ? WD_PARAMS_P : params->shown, line);
     out.dtype = wd_spec_dtype(&params->table.spec[line], params->dtype);
     if (out.dtype == WD_BF16)
         out.data = params->copy + params->offset[line];
@@ -295,6 +327,8 @@ void wd__params_weights(wd_dit_stage *out, const wd_params *params, int stage)
 {
     int64_t first = wd_dit_stage_first(&params->config, stage);
     int slots = wd_dit_stage_slots(&params->config, stage);
+    WD_REQUIRE(!params->is_kept || params->shown == WD_PARAMS_EMA,
+               "weights are asked for where buffers are brought together");
     *out = (wd_dit_stage){0};
     for (int slot = 0; slot < slots; slot++) out->t[slot] = wd_params_weight(params, first + slot);
 }
@@ -344,7 +378,7 @@ void wd__params_stage_range(int64_t *first, int64_t *count, const wd_params *par
 
 float *wd_params_whole(const wd_params *params, wd_params_buffer buffer)
 {
-    return is_aside(params, buffer) ? params->room : params->buffer[buffer];
+    return wd__params_is_aside(params, buffer) ? params->room : params->buffer[buffer];
 }
 
 wd_tensor wd_params_whole_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line)
@@ -355,227 +389,9 @@ wd_tensor wd_params_whole_tensor(const wd_params *params, wd_params_buffer buffe
     return view;
 }
 
-void wd__params_await(const wd_params *params, wd_queue *queue)
-{
-    if (params->await) params->await(params->host, queue);
-}
-
-void wd__params_await_weights(const wd_params *params, wd_queue *queue)
-{
-    if (params->kinds & WD_PARAMS_STATE_ON_HOST) wd__params_await(params, queue);
-}
-
-void wd__params_convert(const wd_params *params, const wd_params_range *range, wd_queue *queue)
-{
-    float *whole = range->at;
-    if (!wd_params_is_in_8_bits(params, range->buffer)) {
-        float *own = params->buffer[range->buffer] + range->packed;
-        wd__params_copy_floats(queue, range->take ? own : whole, range->take ? whole : own,
-                               range->count);
-        return;
-    }
-    if (wd_params_is_on_host(params, range->buffer)) { /* which kernels of the device do not read */
-        WD_REQUIRE(params->convert, "moments in host memory are to be converted, but have no "
-                                    "optimizer");
-        params->convert(params->host, range, queue);
-        return;
-    }
-    wd_op_moments(
-        queue, &(wd_moments_args){.values = whole,
-                                  .codes = wd__params_moments(params, range->buffer, range->packed),
-                                  .moment = wd__params_moment(range->buffer),
-                                  .pack = range->take,
-                                  .count = range->count});
-}
-
-/* Whether passes take values of `p` itself, but the EMA is aside. While it is shown, these of its
- * values and those of `p` are in each other's place: all in F32, the islands in BF16. */
-static bool shows_by_exchange(const wd_params *params)
-{
-    return is_aside(params, WD_PARAMS_EMA) && !is_aside(params, WD_PARAMS_P);
-}
-
-static void require_weights_shown(const wd_params *params)
-{
-    WD_REQUIRE(params->shown == WD_PARAMS_P || !shows_by_exchange(params),
-               "buffers are collected or taken while the EMA is shown in place of the weights");
-}
-
-/* Before a buffer is read. */
-static void await_buffer(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
-{
-    require_weights_shown(params);
-    if (buffer == WD_PARAMS_EMA)
-        wd__params_await(params, queue);
-    else
-        wd__params_await_weights(params, queue);
-}
-
-void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
-{
-    await_buffer(params, buffer, queue);
-    if (!is_aside(params, buffer)) return;
-    if (params->shard)
-        params->sharing->collect(params->shard, buffer, queue);
-    else
-        wd__params_convert(
-            params,
-            &(wd_params_range){.buffer = buffer, .at = params->room, .count = params->count},
-            queue);
-}
-
-void wd_params_clear_whole(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
-{
-    if (is_aside(params, buffer))
-        wd_op_fill(queue,
-                   &(wd_fill_args){.to = params->room, .type = WD_F32, .count = params->count});
-}
-
-void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
-{
-    require_weights_shown(params);
-    wd__params_await(params, queue);
-    if (!is_aside(params, buffer)) return;
-    if (params->shard)
-        params->sharing->take(params->shard, buffer, queue);
-    else
-        wd__params_convert(
-            params,
-            &(wd_params_range){
-                .buffer = buffer, .at = params->room, .count = params->count, .take = true},
-            queue);
-}
-
-void wd_params_release(wd_params *params, wd_queue *queue)
-{
-    bool collects = false;
-    for (int i = 0; i < WD_PARAMS_BUFFERS; i++)
-        collects |= params->buffer[i] && is_aside(params, (wd_params_buffer)i);
-    if (collects && params->stage_grads) wd_params_show(params, params->shown, queue);
-}
-
-/* Part of the copy = `from` [count] F32, device. */
-static void cast_copy(const wd_params *to, int64_t first, const float *from, int64_t count,
-                      wd_queue *queue)
-{
-    wd_op_cast(queue, &(wd_cast_args){.to = to->copy + first,
-                                      .from = from,
-                                      .to_type = WD_BF16,
-                                      .from_type = WD_F32,
-                                      .count = count});
-}
-
-/* What is on the host, which kernels do not read, comes by gradients' place, as much as it holds.
- */
-void wd__params_cast_part(const wd_params *to, const wd_params *from, wd_params_buffer buffer,
-                          wd_params_part part, wd_queue *queue)
-{
-    const float *values = from->buffer[buffer] + part.packed;
-    float *between = from->buffer[WD_PARAMS_G];
-    if (!wd_params_is_on_host(from, buffer)) {
-        cast_copy(to, part.first, values, part.count, queue);
-        return;
-    }
-    const int64_t room = (int64_t)(wd_params_buffer_bytes(from, WD_PARAMS_G) / sizeof *between);
-    for (int64_t at = 0; at < part.count; at += room) {
-        const int64_t n = part.count - at < room ? part.count - at : room;
-        wd__params_copy_floats(queue, between, values + at, n);
-        cast_copy(to, part.first + at, between, n, queue);
-    }
-}
-
-static void cast_all(const wd_params *to, const wd_params *from, wd_params_buffer buffer,
-                     wd_queue *queue)
-{
-    wd__params_cast_part(to, from, buffer, (wd_params_part){.count = to->count}, queue);
-}
-
-/* A range of the weights, which passes take themselves, and the EMA on the host change places. */
-static void exchange_ema(const wd_params *params, int64_t first, int64_t count, wd_queue *queue)
-{
-    float *const p = params->buffer[WD_PARAMS_P] + first;
-    float *const ema = params->buffer[WD_PARAMS_EMA] + first;
-    float *const between = params->buffer[WD_PARAMS_G];
-    WD_REQUIRE((size_t)count * sizeof *p <= wd_params_buffer_bytes(params, WD_PARAMS_G),
-               "%lld weights do not fit where gradients are", (long long)count);
-    wd__params_copy_floats(queue, between, p, count);
-    wd__params_copy_floats(queue, p, ema, count);
-    wd__params_copy_floats(queue, ema, between, count);
-}
-
-/* Shows `buffer`, P or the EMA, where the EMA is in host memory and the weights are on the device.
- */
-static void show_by_exchange(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
-{
-    const bool changes = buffer != params->shown;
-    if (!params->copy) {
-        if (changes) exchange_ema(params, 0, params->count, queue);
-        return;
-    }
-    if (buffer == WD_PARAMS_EMA && changes) cast_all(params, params, WD_PARAMS_EMA, queue);
-    for (int64_t i = 0; changes && i < params->table.count; i++) {
-        const wd_tensor view = wd_params_tensor(params, WD_PARAMS_P, i);
-        if (wd_spec_dtype(&params->table.spec[i], params->dtype) == WD_F32)
-            exchange_ema(params, params->offset[i], wd_tensor_count(&view), queue);
-    }
-    if (buffer == WD_PARAMS_P) cast_all(params, params, WD_PARAMS_P, queue);
-}
-
-/* The weights that passes take of `to` = those of a network that no ranks share, in BF16. */
-static void copy_from_own(const wd_params *to, const wd_params *from, wd_params_buffer buffer,
-                          wd_queue *queue)
-{
-    cast_all(to, from, buffer, queue);
-    wd__params_copy_islands(to, from->buffer[buffer], queue);
-}
-
-void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
-{
-    WD_REQUIRE((buffer == WD_PARAMS_P || buffer == WD_PARAMS_EMA) && params->buffer[buffer],
-               "weights of buffer %d are to be shown", (int)buffer);
-    wd__params_await(params, queue);
-    if (params->shard)
-        params->sharing->show(params->shard, buffer, queue);
-    else if (shows_by_exchange(params))
-        show_by_exchange(params, buffer, queue);
-    else if (params->copy)
-        copy_from_own(params, params, buffer, queue);
-    params->shown = buffer;
-}
-
-void wd_params_copy_computed(wd_params *to, wd_params *from, wd_params_buffer buffer,
-                             wd_queue *queue)
-{
-    WD_REQUIRE(to->count == from->count && to->dtype == from->dtype,
-               "weights of a network of %lld elements are copied to one of %lld",
-               (long long)from->count, (long long)to->count);
-    if (to->copy && !from->shard) {
-        await_buffer(from, buffer, queue);
-        copy_from_own(to, from, buffer, queue);
-        return;
-    }
-    wd_params_collect(from, buffer, queue);
-    const float *whole = wd_params_whole(from, buffer);
-    if (to->copy) {
-        cast_copy(to, 0, whole, to->count, queue);
-        wd__params_copy_islands(to, whole, queue);
-    } else {
-        wd__params_copy_floats(queue, to->buffer[WD_PARAMS_P], whole, to->count);
-    }
-    wd_params_release(from, queue);
-}
-
-void wd__params_copy_islands(const wd_params *params, const float *whole, wd_queue *queue)
-{
-    for (int64_t i = 0; params->islands && i < params->table.count; i++) {
-        const wd_tensor island = wd_params_weight(params, i);
-        if (island.dtype == WD_F32)
-            wd_queue_copy(queue, island.data, whole + params->offset[i], wd_tensor_bytes(&island));
-    }
-}
-
 void wd_params_zero_grads(const wd_params *params, wd_queue *queue)
 {
+    WD_REQUIRE(!params->is_kept, "gradients are zeroed while the copy of the weights is kept");
     wd__params_await_weights(params, queue); /* which the host steps by these gradients */
     wd_op_fill(queue, &(wd_fill_args){.to = params->buffer[WD_PARAMS_G],
                                       .type = wd__params_grad_type(params),

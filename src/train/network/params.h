@@ -6,32 +6,38 @@
  * All buffers share one layout: the tensor table's order, so stage by stage, each tensor at a
  * multiple of WD_PARAMS_ALIGN elements. Elements between tensors are zero in every buffer and stay
  * so. Where the sizes allow, Q, K and V of an attention touch: one product can serve the three.
- * Under bf16 compute a copy of the weights in bf16 lies beside `p`, at the same offsets: AdamW
- * writes it in the same launch. The fp32 islands are used from `p` itself (their place in the copy,
- * a hundredth of it, is not read). A network that is not trained may have the copy without `p`, and
- * the islands beside it.
+ * Under bf16 compute passes take a copy of the weights in bf16, at the same offsets, and the fp32
+ * islands, which lie beside it (their place in the copy, a hundredth of it, is not read by passes).
+ * Where such a network is trained, `p` is *split*: its buffer has the remainders of 16 bits that
+ * copy and remainder make a fp32 value of (wd_masters_args of dev/ops.h; FlashOptim, arXiv
+ * 2602.23349). So master weights take 2 bytes beside the copy instead of 4. A network that is not
+ * trained has `p` whole, or the copy without `p`.
  *
  * Shared among ranks (ZeRO-1) moments and EMA are packed: a rank has those of its own pieces
  * (job/comm/pieces.h), one behind the other. Weights are whole where passes take them: `p` in F32;
  * the copy in BF16, where `p` is packed, too, and the islands are whole beside it. Gradients are
  * whole; between steps their place is where what is packed is brought together
  * (train/network/shard.h). With N elements, n of them this rank's, I of islands, and EMA: 8 N + 12
- * n bytes instead of 20 N in F32, 6 N + 16 n + 4 I instead of 22 N in BF16. AdEMAMix's slow moments
- * add 4 n.
+ * n bytes instead of 20 N in F32, 6 N + 14 n + 4 I instead of 20 N + 4 I in BF16. AdEMAMix's slow
+ * moments add 4 n.
  *
  * With WD_PARAMS_MOMENTS_IN_8_BITS the two moments of an element take 2 1/8 bytes instead of 8: a
  * buffer is one block, [count] codes and behind them a scale for every 32 of them (dev/moments.h).
  *
  * With WD_PARAMS_STATE_ON_HOST what is only read and written by the optimizer lies in host memory:
- * moments, EMA and, in BF16, `p` (train/network/optimizer_host.h). The device then has 6 N + 4 I
- * bytes in BF16 and 8 N in F32, the host 16 n or 12 n. With WD_PARAMS_EMA_ON_HOST only the EMA is
- * there, with 4 n. What is on the host, packed, or in 8 bits is *aside*: wd_params_collect brings
- * it together, in F32, where gradients are.
+ * moments, EMA and, in BF16, `p`, which is not split there (train/network/optimizer_host.h). The
+ * device then has 6 N + 4 I bytes in BF16 and 8 N in F32, the host 16 n or 12 n. With
+ * WD_PARAMS_EMA_ON_HOST only the EMA is there, with 4 n. What is on the host, packed, split, or in
+ * 8 bits is *aside*: wd_params_collect brings it together, in F32, where gradients are.
+ *
+ * What is half of the master weights must not be lost where the copy's place is used for something
+ * else, as when the EMA is shown: then the copy is *kept* where gradients are.
  *
  * With WD_PARAMS_GRADIENTS_IN_BF16 gradients take 2 bytes instead of 4. Those of the stage at work
  * are sums in F32, which are rounded when its backward pass is over, so there is one backward pass
  * between two calls of wd_params_zero_grads. What is aside is then brought together in the place of
- * gradients and copy, which lie side by side for it: wd_params_release makes the copy again. */
+ * gradients and copy, which lie side by side for it. The copy is kept in host memory meanwhile
+ * (2 N bytes), or made again of a `p` that is in host memory: wd_params_release. */
 #ifndef WD_TRAIN_NETWORK_PARAMS_H
 #define WD_TRAIN_NETWORK_PARAMS_H
 
@@ -77,7 +83,8 @@ typedef enum wd_params_buffer {
 typedef struct wd_params_names {
     const char *prefix;                    /* of its tensors in checkpoints: "" or "critic." */
     const char *buffer[WD_PARAMS_BUFFERS]; /* its blocks of memory, in plans */
-    const char *copy, *copy_and_gradients, *stage_gradients, *islands, *activations;
+    const char *copy, *remainders, *kept_copy, *copy_and_gradients, *stage_gradients, *islands,
+        *activations;
 } wd_params_names;
 
 /* The names of a network that plans call `owner`, a literal. */
@@ -86,7 +93,8 @@ typedef struct wd_params_names {
         .prefix = prefix_,                                                                         \
         .buffer = {owner " weights",        owner " gradients",    owner " first moments",         \
                    owner " second moments", owner " slow moments", owner " EMA"},                  \
-        .copy = owner " weights in bf16",                                                          \
+        .copy = owner " weights in bf16", .remainders = owner " remainders of weights",            \
+        .kept_copy = owner " weights in bf16, kept aside",                                         \
         .copy_and_gradients = owner " weights and gradients in bf16",                              \
         .stage_gradients = owner " gradients of a stage", .islands = owner " fp32 islands",        \
         .activations = owner " activations"                                                        \
@@ -118,7 +126,8 @@ typedef struct wd_params_sharing {
 /* Elements of a buffer that is aside, and their place in what is whole. */
 typedef struct wd_params_range {
     wd_params_buffer buffer;
-    float *at; /* [count] device: where they are in F32 */
+    float *at;     /* [count] device: where they are in F32 */
+    int64_t first; /* the first in what is whole */
     int64_t count;
     int64_t packed; /* the first in the buffer */
     bool take;      /* from there into the buffer; else the other way */
@@ -135,10 +144,14 @@ typedef struct wd_params {
     unsigned kinds;                   /* as in wd_params_options */
     wd_device *device;                /* borrowed */
     float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32; on the device, or in
-                                       * pinned host memory (wd_params_is_on_host); moments may
-                                       * be in 8 bits (wd__params_moments), gradients in BF16;
-                                       * NULL where not wanted; owned */
+                                       * pinned host memory (wd_params_is_on_host); `p` may be
+                                       * split, moments in 8 bits (wd__params_moments), gradients
+                                       * in BF16; NULL where not wanted; owned */
     uint16_t *copy;                   /* [count] BF16, device; NULL with dtype F32; owned */
+    uint16_t *kept;                   /* [count]: where the copy is kept: gradients' place, or
+                                       * pinned host memory, which is owned; NULL where `p` is not
+                                       * split */
+    bool is_kept;                     /* the copy is there */
     float *room;                      /* [count] F32, device: where what is aside is brought
                                        * together: gradients, or copy and gradients; borrowed */
     float *stage_grads;               /* [the largest stage] F32, device: gradients of the stage at
@@ -170,8 +183,10 @@ wd_status wd_params_open(wd_params *out, const wd_dit_config *config, wd_dtype d
                          unsigned kinds, wd_device *device, wd_err *err);
 void wd_params_close(wd_params *params); /* a zeroed one is fine */
 
-/* Device bytes of an open one, without those in host memory. */
+/* Device bytes of an open one, without those in host memory; bytes of host memory where the copy is
+ * kept, 0 where that is gradients' place. */
 size_t wd_params_bytes(const wd_params *params);
+size_t wd_params_kept_bytes(const wd_params *params);
 
 /* Table line `line` of the weights as the passes take them: compute dtype, islands F32. */
 wd_tensor wd_params_weight(const wd_params *params, int64_t line);
@@ -202,6 +217,13 @@ bool wd__params_is_packed(const wd_params *params, wd_params_buffer buffer);
 bool wd_params_is_on_host(const wd_params *params, wd_params_buffer buffer);
 bool wd_params_is_in_8_bits(const wd_params *params, wd_params_buffer buffer);
 
+/* Whether `p` is split; its remainders from element `at` of the buffer on. */
+bool wd__params_is_split(const wd_params *params);
+uint16_t *wd__params_remainders(const wd_params *params, int64_t at);
+
+/* Whether wd_params_collect brings a buffer together. */
+bool wd__params_is_aside(const wd_params *params, wd_params_buffer buffer);
+
 /* A buffer that is in 8 bits, from element `at` on, a multiple of 32. */
 wd_moments8 wd__params_moments(const wd_params *params, wd_params_buffer buffer, int64_t at);
 
@@ -210,7 +232,11 @@ static inline wd_moment wd__params_moment(wd_params_buffer buffer)
     return buffer == WD_PARAMS_M ? WD_MOMENT_FIRST : WD_MOMENT_SECOND;
 }
 
-/* Copies a range to its place in F32, or from there. No step is under way on the host. */
+/* Elements of the largest stage. */
+int64_t wd__params_stage_max(const wd_params *params);
+
+/* Copies a range to its place in F32, or from there. No step is under way on the host. Weights of a
+ * network in BF16 are settled (wd_masters_args) when they are taken from there. */
 void wd__params_convert(const wd_params *params, const wd_params_range *range, wd_queue *queue);
 
 /* Where a buffer is whole in F32 on the device [count]: itself, or where wd_params_collect brings
@@ -221,15 +247,15 @@ wd_tensor wd_params_whole_tensor(const wd_params *params, wd_params_buffer buffe
 /* Brings a buffer that is aside together in wd_params_whole's place, on all ranks, all of which
  * call it. Gradients are overwritten. Nothing to do where it is not aside. After the last of them
  * wd_params_release. */
-void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
+void wd_params_collect(wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
 /* What was collected is not read any more: passes find the weights again. All ranks. */
 void wd_params_release(wd_params *params, wd_queue *queue);
 
-/* Zeros wd_params_whole's place, before the tensors of a buffer that is aside are written there for
- * wd_params_take: else what lies between tensors there, such as a part of the copy, would be taken,
- * too. Nothing to do where it is not aside. */
-void wd_params_clear_whole(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
+/* Zeros wd_params_whole's place, and gradients with it, before the tensors of a buffer that is
+ * aside are written there for wd_params_take: else what lies between tensors there, such as a part
+ * of the copy, would be taken, too. Nothing to do where it is not aside. */
+void wd_params_clear_whole(wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
 /* Copies a buffer that is aside, of a packed one this rank's pieces, from wd_params_whole's place,
  * where all of it was written before. In 8 bits values are rounded; what was collected is not.
@@ -251,14 +277,14 @@ wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int
 void wd__params_stage_range(int64_t *first, int64_t *count, const wd_params *params, int stage);
 
 /* From now on wd__params_weights shows `buffer` (P or EMA); the bf16 copy is made of it. Call it
- * with P, too, after writing `p` by other means than the optimizer. Not between a forward pass and
- * its backward pass; go back to P before the next training step. Shared: all ranks; gradients are
- * overwritten. */
+ * with P, too, after writing `p` by other means than the optimizer. Gradients may be overwritten.
+ * Not between a forward pass and its backward pass; go back to P before gradients are zeroed for
+ * the next training step. Shared: all ranks. */
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
 /* `to`, of the same configuration and dtype, opened with WD_PARAMS_AS_COMPUTED on the same device,
- * gets the weights that passes would take if `buffer` (P or EMA) were shown. Shared: all ranks;
- * gradients are overwritten. */
+ * gets the weights that passes would take if `buffer` (P or EMA) were shown. P is shown. Gradients
+ * may be overwritten. Shared: all ranks. */
 void wd_params_copy_computed(wd_params *to, wd_params *from, wd_params_buffer buffer,
                              wd_queue *queue);
 
@@ -272,6 +298,15 @@ typedef struct wd_params_part {
  * where the buffer is in host memory. */
 void wd__params_cast_part(const wd_params *to, const wd_params *from, wd_params_buffer buffer,
                           wd_params_part part, wd_queue *queue);
+
+/* `to` [count] = a part of the weights, in F32; on the device, or, `to_host`, in pinned host
+ * memory: then gradients may be overwritten. */
+void wd__params_copy_weights(const wd_params *params, float *to, bool to_host, wd_params_part part,
+                             wd_queue *queue);
+
+/* The islands that lie beside the copy = those of `p`, which is split and not shared, after the
+ * optimizer has stepped it. */
+void wd__params_refresh_islands(const wd_params *params, wd_queue *queue);
 
 /* The islands that lie beside the copy = those of `whole` [count], in the layout of the buffers, on
  * the device or in pinned host memory. Nothing to do where there are none. */

@@ -1,4 +1,5 @@
 /* The layout of the flat buffers, the views into them, and what they cost. */
+#include "dev/sim/sim.h"
 #include "failing.h"
 #include "student_fixture.h"
 #include "train/network/params.h"
@@ -75,6 +76,7 @@ static void test_views(void **state)
     wd_test_ok(wd_params_open(&p, &config, WD_BF16, kinds, b.device, &err), &err);
     fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
     fill_buffer(&b, &p, WD_PARAMS_EMA, 2, 1, 0);
+    float *filled[] = {read_buffer(&b, &p, WD_PARAMS_P), read_buffer(&b, &p, WD_PARAMS_EMA)};
     wd_dit_stage w;
     for (int from_ema = 0; from_ema < 2; from_ema++) {
         wd_params_buffer buffer = from_ema ? WD_PARAMS_EMA : WD_PARAMS_P;
@@ -83,15 +85,19 @@ static void test_views(void **state)
         const wd_tensor *island = &w.t[WD_DIT_BLOCK_TABLE], *q = &w.t[WD_DIT_BLOCK_SELF_Q_W];
         int64_t line = wd_dit_stage_first(&config, 1);
         assert_int_equal(island->dtype, WD_F32);
-        assert_ptr_equal(island->data, p.buffer[buffer] + p.offset[line]);
+        float *shown = read_floats(&b, island->data, wd_tensor_count(island));
+        assert_memory_equal(shown, filled[buffer == WD_PARAMS_EMA] + p.offset[line],
+                            wd_tensor_bytes(island));
         assert_int_equal(q->dtype, WD_BF16);
         line += WD_DIT_BLOCK_SELF_Q_W;
-        float *master = read_floats(&b, p.buffer[buffer] + p.offset[line], 24 * 24);
+        const float *master = filled[buffer == WD_PARAMS_EMA] + p.offset[line];
         uint16_t *copy = (uint16_t *)read_floats(&b, q->data, 24 * 24 / 2);
         for (int i = 0; i < 24 * 24; i++) assert_int_equal(copy[i], wd_f32_to_bf16(master[i]));
-        wd_free(master);
+        wd_free(shown);
         wd_free(copy);
     }
+    wd_params_show(&p, WD_PARAMS_P, b.queue);
+    for (int i = 0; i < 2; i++) wd_free(filled[i]);
     wd__params_grads(&w, &p, 1);
     assert_int_equal(w.t[WD_DIT_BLOCK_SELF_Q_W].dtype, WD_F32);
     fill_buffer(&b, &p, WD_PARAMS_G, 3, 1, 0);
@@ -153,13 +159,16 @@ static void test_bytes(void **state)
     unsigned all = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA;
     unsigned kinds[] = {0, WD_PARAMS_TRAINED, WD_PARAMS_WITH_EMA, all};
     int floats[] = {1, 4, 2, 5};
+    int in_bf16[] = {6, 16, 10, 20}; /* weights that are trained take 4 bytes, else 6 */
     for (int i = 0; i < 8; i++) {
         wd_params p, planned;
         wd_dtype dtype = i < 4 ? WD_F32 : WD_BF16;
         size_t before = wd_device_bytes(b.device), dry_before = wd_device_bytes(dry);
         wd_test_ok(wd_params_open(&p, &config, dtype, kinds[i % 4], b.device, &err), &err);
         wd_test_ok(wd_params_open(&planned, &config, dtype, kinds[i % 4], dry, &err), &err);
-        size_t bytes = (size_t)p.count * (size_t)(4 * floats[i % 4] + (i < 4 ? 0 : 2));
+        size_t bytes = (size_t)p.count * (size_t)(i < 4 ? 4 * floats[i % 4] : in_bf16[i % 4]);
+        assert_int_equal(p.islands_count > 0, in_bf16[i % 4] >= 16 && i >= 4);
+        bytes += (size_t)p.islands_count * sizeof(float);
         assert_int_equal(wd_params_bytes(&p), bytes);
         assert_int_equal(wd_device_bytes(b.device) - before, bytes);
         assert_int_equal(wd_device_bytes(dry) - dry_before, bytes);
@@ -187,11 +196,86 @@ static void test_bytes_of_bf16_gradients(void **state)
         wd__params_stage_range(&first, &count, &p, stage);
         most = count > most ? count : most;
     }
-    assert_int_equal(wd_params_bytes(&p), 16 * p.count + 4 * most);
+    assert_int_equal(wd_params_bytes(&p), 14 * p.count + 4 * most + 4 * p.islands_count);
     assert_int_equal(wd_device_bytes(b.device), wd_params_bytes(&p));
     wd_params_close(&p);
     assert_int_equal(wd_device_bytes(b.device), 0);
     bench_close(&b);
+}
+
+static wd_status open_sim(wd_device **out, int threads, wd_err *err)
+{
+    (void)threads;
+    return wd_device_open_sim(out, &(wd_sim_options){.bytes = (size_t)1 << 30}, err);
+}
+
+/* What passes take, as a new host array: the copy, then the islands. */
+static char *read_shown(const bench *b, const wd_params *p, size_t *bytes)
+{
+    const size_t copy = (size_t)p->count * sizeof(uint16_t);
+    const size_t islands = (size_t)p->islands_count * sizeof(float);
+    char *out = malloc(copy + islands);
+    wd_queue_copy_and_wait(b->queue, out, p->copy, copy);
+    wd_queue_copy_and_wait(b->queue, out + copy, p->islands, islands);
+    *bytes = copy + islands;
+    return out;
+}
+
+/* Fails unless passes take `expected` (`same`), or anything else. */
+static void check_shown(const bench *b, const wd_params *p, const char *expected, bool same)
+{
+    size_t bytes;
+    char *shown = read_shown(b, p, &bytes);
+    assert_int_equal(!memcmp(shown, expected, bytes), same);
+    free(shown);
+}
+
+/* The copy is half of the weights: it and they are as they were after other buffers are brought
+ * together, and after the EMA is shown, twice. */
+static void test_weights_are_kept(void **state)
+{
+    (void)state;
+    static const unsigned more[] = {0,
+                                    WD_PARAMS_GRADIENTS_IN_BF16,
+                                    WD_PARAMS_MOMENTS_IN_8_BITS,
+                                    WD_PARAMS_GRADIENTS_IN_BF16 | WD_PARAMS_MOMENTS_IN_8_BITS,
+                                    WD_PARAMS_EMA_ON_HOST,
+                                    WD_PARAMS_EMA_ON_HOST | WD_PARAMS_GRADIENTS_IN_BF16};
+    wd_err err;
+    const wd_dit_config config = small_config();
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        const bool on_host = more[i] & WD_PARAMS_EMA_ON_HOST; /* which a processor does not tell */
+        bench b = bench_on(on_host ? open_sim : wd_device_open_guard, 1);
+        const unsigned kinds = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA | more[i];
+        wd_params p;
+        size_t bytes;
+        wd_test_ok(wd_params_open(&p, &config, WD_BF16, kinds, b.device, &err), &err);
+        fill_buffer(&b, &p, WD_PARAMS_EMA, 2, 1, 0);
+        fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
+        wd_params_show(&p, WD_PARAMS_P, b.queue);
+        char *shown = read_shown(&b, &p, &bytes);
+        float *before = read_buffer(&b, &p, WD_PARAMS_P);
+        check_shown(&b, &p, shown, true);
+        wd_params_collect(&p, WD_PARAMS_M, b.queue);
+        wd_params_collect(&p, WD_PARAMS_P, b.queue);
+        wd_params_collect(&p, WD_PARAMS_V, b.queue);
+        check_shown(&b, &p, shown, !(more[i] & WD_PARAMS_GRADIENTS_IN_BF16));
+        wd_params_release(&p, b.queue);
+        check_shown(&b, &p, shown, true);
+        for (int twice = 0; twice < 2; twice++) {
+            wd_params_show(&p, WD_PARAMS_EMA, b.queue);
+            check_shown(&b, &p, shown, false);
+        }
+        wd_params_show(&p, WD_PARAMS_P, b.queue);
+        check_shown(&b, &p, shown, true);
+        float *after = read_buffer(&b, &p, WD_PARAMS_P);
+        assert_memory_equal(before, after, (size_t)p.count * sizeof *after);
+        free(shown);
+        wd_free(before);
+        wd_free(after);
+        wd_params_close(&p);
+        bench_close(&b);
+    }
 }
 
 static wd_status open_and_close(void *context, wd_err *err)
@@ -226,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_copies_what_is_computed_with),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_bytes_of_bf16_gradients),
+        cmocka_unit_test(test_weights_are_kept),
         cmocka_unit_test(test_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

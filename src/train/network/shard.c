@@ -9,7 +9,8 @@
 
 /* A part of an island that one rank owns. */
 typedef struct segment {
-    int64_t island, packed, count; /* elements: in islands, in the owner's packed buffers */
+    int64_t first, island, packed, count; /* elements: in what is whole, in islands, in the owner's
+                                           * packed buffers */
 } segment;
 
 struct wd_shard {
@@ -67,7 +68,8 @@ static int64_t list_segments(segment *out, const wd_params *p, int rank)
             if (from >= to) continue;
             if (out)
                 out[n] =
-                    (segment){.island = p->island_offset[line] + from - first,
+                    (segment){.first = from,
+                              .island = p->island_offset[line] + from - first,
                               .packed = wd_pieces_packed(&p->pieces, b, rank) + from - piece.first,
                               .count = to - from};
             n++;
@@ -158,14 +160,21 @@ void wd__shard_sum_squares(wd_shard *s, float *sum, wd_queue *queue)
 
 /* ---- weights to all ---- */
 
-/* Parts of islands from whom they belong to; `packed`: this rank's. */
-static void publish_islands(wd_shard *s, const float *packed, wd_queue *queue)
+/* Parts of islands from whom they belong to: those of `buffer`, P or the EMA. */
+static void publish_islands(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
     const wd_params *p = s->params;
     float *staged = s->host_islands + s->islands_at[p->rank] / sizeof(float);
     for (int64_t i = s->segment_first[p->rank]; i < s->segment_first[p->rank + 1]; i++) {
         const segment *g = &s->segments[i];
-        wd_queue_copy(queue, staged, packed + g->packed, (size_t)g->count * sizeof(float));
+        float *island = p->islands + g->island;
+        if (buffer == WD_PARAMS_P)
+            wd__params_copy_weights(
+                p, island, false,
+                (wd_params_part){.first = g->first, .count = g->count, .packed = g->packed}, queue);
+        else
+            wd__params_copy_floats(queue, island, p->buffer[buffer] + g->packed, g->count);
+        wd__params_copy_floats(queue, staged, island, g->count);
         staged += g->count;
     }
     wd_event_record(s->copied, queue);
@@ -179,10 +188,10 @@ static void publish_islands(wd_shard *s, const float *packed, wd_queue *queue)
     }
 }
 
-static void publish(wd_shard *s, const float *packed, wd_queue *queue)
+static void publish(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
     const wd_params *p = s->params;
-    if (p->islands) publish_islands(s, packed, queue);
+    if (p->islands) publish_islands(s, buffer, queue);
     if (p->copy)
         wd_reduce_gather(s->reduce, p->copy, sizeof *p->copy, queue);
     else
@@ -191,18 +200,10 @@ static void publish(wd_shard *s, const float *packed, wd_queue *queue)
 
 void wd__shard_publish(wd_shard *s, wd_queue *queue)
 {
-    publish(s, s->params->buffer[WD_PARAMS_P], queue);
+    publish(s, WD_PARAMS_P, queue);
 }
 
 /* ---- whole and packed ---- */
-
-static void pack(const wd_shard *s, float *packed, const float *whole, wd_queue *queue)
-{
-    for (int64_t b = 0; b < buckets_of(s); b++) {
-        const wd_params_part piece = own_of(s, b);
-        wd__params_copy_floats(queue, packed + piece.packed, whole + piece.first, piece.count);
-    }
-}
 
 /* Own pieces of a packed buffer, from where it is whole (`take`) or to there. */
 static void convert(const wd_shard *s, wd_params_buffer buffer, bool take, wd_queue *queue)
@@ -211,6 +212,7 @@ static void convert(const wd_shard *s, wd_params_buffer buffer, bool take, wd_qu
         const wd_params_part piece = own_of(s, b);
         const wd_params_range range = {.buffer = buffer,
                                        .at = s->params->room + piece.first,
+                                       .first = piece.first,
                                        .count = piece.count,
                                        .packed = piece.packed,
                                        .take = take};
@@ -221,7 +223,7 @@ static void convert(const wd_shard *s, wd_params_buffer buffer, bool take, wd_qu
 static void collect(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
     const wd_params *p = s->params;
-    assert(p->shown == WD_PARAMS_P);
+    WD_REQUIRE(p->shown == WD_PARAMS_P, "a shared network is collected while its EMA is shown");
     convert(s, buffer, false, queue);
     wd_reduce_gather(s->reduce, p->room, sizeof *p->room, queue);
 }
@@ -234,11 +236,13 @@ static void take(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 void wd__shard_copy_weights(wd_shard *s, wd_params_buffer to, wd_queue *queue)
 {
     const wd_params *p = s->params;
-    const float *from = p->buffer[WD_PARAMS_P];
-    if (wd__params_is_packed(p, WD_PARAMS_P))
-        wd__params_copy_floats(queue, p->buffer[to], from, p->share);
-    else
-        pack(s, p->buffer[to], from, queue);
+    const bool to_host = wd_params_is_on_host(p, to);
+    for (int64_t b = 0; b < buckets_of(s); b++) {
+        wd_params_part piece = own_of(s, b);
+        float *at = p->buffer[to] + piece.packed;
+        if (!wd__params_is_packed(p, WD_PARAMS_P)) piece.packed = piece.first;
+        if (piece.count) wd__params_copy_weights(p, at, to_host, piece, queue);
+    }
 }
 
 /* Where `p` is whole its own pieces and those of the EMA change places. */
@@ -262,11 +266,12 @@ static void show(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
         if (buffer == p->shown) return;
         swap_ema(s, queue);
     }
-    for (int64_t b = 0; p->copy && b < buckets_of(s); b++) {
+    const bool casts = p->copy && !(buffer == WD_PARAMS_P && wd__params_is_split(p));
+    for (int64_t b = 0; casts && b < buckets_of(s); b++) {
         const wd_params_part piece = own_of(s, b);
         if (piece.count) wd__params_cast_part(p, p, buffer, piece, queue);
     }
-    publish(s, p->buffer[buffer], queue);
+    publish(s, buffer, queue);
 }
 
 static const wd_params_sharing sharing = {.collect = collect, .take = take, .show = show};

@@ -1,5 +1,6 @@
-/* A network that ranks share (ZeRO-1): each rank has moments, EMA and, in BF16, master weights of
- * its own pieces alone, steps those, and gets the other weights from their owners.
+/* A network that ranks share (ZeRO-1): each rank has moments, EMA and, in BF16, what master weights
+ * have beside the copy, of its own pieces alone, steps those, and gets the other weights from their
+ * owners.
  *
  * Data flow of a step: own pieces' summed gradients (job/comm/reduce.h, scattered) -> sums of
  * squares by chunk, gathered, added in the order of the whole -> norm and factor as without shares,

@@ -52,8 +52,8 @@ enum { PARTS = sizeof parts / sizeof *parts };
 typedef struct stored {
     char name[NAME_MAX_BYTES];
     wd_tensor tensor;
-    const wd_params *params; /* whose tensor it is; NULL: it is one of the caller's others */
-    int part;                /* its buffer, an index of `parts` */
+    wd_params *params; /* whose tensor it is; NULL: it is one of the caller's others */
+    int part;          /* its buffer, an index of `parts` */
 } stored;
 
 static void tensor_name(char out[NAME_MAX_BYTES], const wd_params *params, int part, int64_t line)
@@ -75,7 +75,7 @@ static wd_tensor tensor_of(const wd_params *params, wd_params_buffer buffer, int
     return wd_params_whole_tensor(params, buffer, line);
 }
 
-static int64_t list_network(stored *out, const wd_params *params)
+static int64_t list_network(stored *out, wd_params *params)
 {
     int64_t n = 0;
     for (int part = 0; part < PARTS; part++) {
@@ -214,7 +214,7 @@ static wd_status write_tensors(const char *path, const wd_checkpoint_tensors *te
     WD_TRY_OUT(wd_alloc((void **)&staging, STAGING_BYTES, 1, "checkpoint staging", err));
     WD_TRY_OUT(wd_safetensors_create(&writer, path, items, count, NULL, err));
     for (int64_t i = 0; i < count; i++) {
-        const wd_params *params = list[i].params;
+        wd_params *params = list[i].params;
         if (params &&
             (i == 0 || params != list[i - 1].params || list[i].part != list[i - 1].part)) {
             wd_params_collect(params, parts[list[i].part].buffer, queue);

@@ -36,8 +36,8 @@ typedef struct wd_checkpoint_tensors {
 
 /* Writes the checkpoint of `step` in `folder` (made if missing), replacing one of the same step.
  * `run`: a JSON object of the caller's, borrowed. Waits for the queue. Gradients are lost where
- * params are shared. A write that fails leaves nothing behind, and earlier checkpoints as they
- * were; ranks that assist it have then done all of their part, too. */
+ * params are aside (train/network/params.h). A write that fails leaves nothing behind, and earlier
+ * checkpoints as they were; ranks that assist it have then done all of their part, too. */
 wd_status wd_checkpoint_write(const char *folder, int64_t step,
                               const wd_checkpoint_tensors *tensors, const json_t *run,
                               wd_queue *queue, wd_err *err);

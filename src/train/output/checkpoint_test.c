@@ -60,7 +60,7 @@ static const char *new_folder(void)
 }
 
 /* What a checkpoint keeps is the same in both, bit for bit. */
-static void assert_same(const bench *b, const wd_params *p, const wd_params *q)
+static void assert_same(const bench *b, wd_params *p, wd_params *q)
 {
     static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_SLOW,
                                             WD_PARAMS_EMA};
@@ -100,7 +100,6 @@ static void test_round_trip(void **state)
     wd_checkpoint_close(&c);
     json_decref(run);
     assert_same(&b, &p, &q);
-    assert_false(same_buffer(&b, &p, &q, WD_PARAMS_G));
     float *got = read_floats(&b, back, 6);
     assert_memory_equal(got, values, sizeof values);
     assert_memory_equal(host_back, host_values, sizeof host_values);

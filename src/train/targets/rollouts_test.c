@@ -223,11 +223,12 @@ typedef struct trained {
 
 static trained keep(wd_stepper *m)
 {
-    const wd_params *p = wd__stepper_params(m);
+    wd_params *p = wd__stepper_params(m);
     const size_t bytes = (size_t)p->count * sizeof(float);
     void *kept;
     HARNESS_OK(wd_alloc(&kept, 2, bytes, "weights", err));
-    wd_queue_copy_and_wait(m->queue, kept, p->buffer[WD_PARAMS_P], bytes);
+    wd_params_collect(p, WD_PARAMS_P, m->queue);
+    wd_queue_copy_and_wait(m->queue, kept, wd_params_whole(p, WD_PARAMS_P), bytes);
     wd_queue_copy_and_wait(m->queue, (char *)kept + bytes, p->buffer[WD_PARAMS_EMA], bytes);
     return (trained){kept, 2 * p->count};
 }
