@@ -156,8 +156,7 @@ static bool is_allowed(const wd_standin_launch *l)
 {
     const uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2];
     return threads > 0 && threads <= 1024 && l->grid[0] && l->grid[1] && l->grid[2] &&
-           l->grid[0] <= INT32_MAX && l->grid[1] <= 65535 && l->grid[2] <= 65535 &&
-           l->shared_bytes <= 232448;
+           l->grid[0] <= INT32_MAX && l->grid[1] <= 65535 && l->grid[2] <= 65535;
 }
 
 wd_cu_result wd_standin_launch_kernel(wd_cu_function function, unsigned grid_x, unsigned grid_y,
@@ -176,7 +175,8 @@ wd_cu_result wd_standin_launch_kernel(wd_cu_function function, unsigned grid_x, 
                           .shared_bytes = shared_bytes}};
     if (device < 0 || device != wd_standin_current()->device)
         return wd_standin_leave(WD_CU_INVALID_HANDLE);
-    if (!l.kernel || parameters || !read_extra(&argument, &bytes, extra) || !is_allowed(&l.shape))
+    if (!l.kernel || parameters || !read_extra(&argument, &bytes, extra) || !is_allowed(&l.shape) ||
+        shared_bytes > wd_standin_shared_max(function))
         return wd_standin_leave(WD_CU_INVALID_VALUE);
     memcpy(l.argument, argument, bytes);
     l.shape.argument_bytes = bytes;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "dev/cuda.h"
+#include "dev/cuda/impl.h"
 #include "dev/ops.h"
 #include "standin/driver.h"
 
@@ -440,6 +441,48 @@ static void the_driver_refuses_memory_that_is_not_pinned(void **state)
     assert_int_equal(wd_standin_remove(), 2); /* stream, block */
 }
 
+/* A launch with more than 48 KiB of shared memory needs leave for its kernel, and there is a most
+ * that no kernel gets. */
+static void the_driver_refuses_shared_memory_without_leave(void **state)
+{
+    (void)state;
+    static const struct {
+        int limit; /* that is set before the launch; 0: none is */
+        unsigned bytes;
+        wd_cu_result set, launch;
+    } cases[] = {{0, 49152, WD_CU_SUCCESS, WD_CU_SUCCESS},
+                 {0, 49153, WD_CU_SUCCESS, WD_CU_INVALID_VALUE},
+                 {232449, 232449, WD_CU_INVALID_VALUE, WD_CU_INVALID_VALUE},
+                 {65536, 65537, WD_CU_SUCCESS, WD_CU_INVALID_VALUE},
+                 {232448, 232448, WD_CU_SUCCESS, WD_CU_SUCCESS}};
+    install(0);
+    wd_cuda_device *d = wd__cuda_of(open_device(0));
+    wd_queue *queue = open_queue(&d->base);
+    const wd_cuda_driver *driver = wd__cuda_driver_of(d);
+    wd_fill_args fill = {.type = WD_F32};
+    size_t bytes = sizeof fill;
+    void *extra[] = {(void *)WD_CU_LAUNCH_BUFFER_POINTER, &fill, (void *)WD_CU_LAUNCH_BUFFER_SIZE,
+                     &bytes, NULL};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_cu_function kernel = d->kernel[WD_CUDA_fill];
+        if (cases[i].limit)
+            assert_int_equal(
+                driver->func_set_attribute(kernel, WD_CU_FUNCTION_SHARED_BYTES_MAX, cases[i].limit),
+                cases[i].set);
+        assert_int_equal(driver->launch_kernel(kernel, 1, 1, 1, 32, 1, 1, cases[i].bytes,
+                                               ((wd_cuda_queue *)queue)->stream, NULL, extra),
+                         cases[i].launch);
+        assert_int_equal(driver->launch_kernel(d->kernel[WD_CUDA_cast], 1, 1, 1, 32, 1, 1, 49153,
+                                               ((wd_cuda_queue *)queue)->stream, NULL, extra),
+                         WD_CU_INVALID_VALUE);
+    }
+    wd_queue_wait(queue);
+    well(&d->base);
+    wd_queue_close(queue);
+    wd_device_close(&d->base);
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
 /* ---- failures ---- */
 
 /* Work that fails is said once the host has waited; after that nothing more is done, nothing hangs,
@@ -612,6 +655,7 @@ int main(void)
         cmocka_unit_test(copies_are_not_done_at_once),
         cmocka_unit_test(registered_memory_can_be_copied),
         cmocka_unit_test(the_driver_refuses_memory_that_is_not_pinned),
+        cmocka_unit_test(the_driver_refuses_shared_memory_without_leave),
         cmocka_unit_test(faults_are_kept),
         cmocka_unit_test(an_operation_without_a_kernel_is_a_fault),
         cmocka_unit_test(allocations_may_fail),
