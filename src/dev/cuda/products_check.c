@@ -2,8 +2,10 @@
  * products are right, and fp32 operands multiplied as they are; whether a row's bits depend on how
  * many rows are multiplied with it; and which form of GELU its epilogues have. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "dev/cuda/products_impl.h"
 
 enum { ROWS = 320, N = 512, K = 1536, GELU_SIDE = 64 };
@@ -82,27 +84,32 @@ static void store(char *to, wd_dtype type, int64_t i, float value)
 }
 
 /* c[begin.., :] = a[begin.., :] bT of `rows` rows. */
-static wd_status multiply(const check *c, wd_dtype type, size_t result, int64_t begin, int64_t rows,
-                          wd_err *err)
+static wd_matmul_args product_of(const check *c, wd_dtype type, size_t result, int64_t begin,
+                                 int64_t rows)
 {
     int64_t size = (int64_t)wd_dtype_bytes(type);
     char *block = (char *)(uintptr_t)c->block;
-    return wd__cuda_products_launch(c->products, &c->work,
-                                    &(wd_matmul_args){.c = block + result + begin * N * size,
-                                                      .a = block + AT_A + begin * K * size,
-                                                      .b = block + AT_B,
-                                                      .c_type = type,
-                                                      .a_type = type,
-                                                      .b_type = type,
-                                                      .transpose_b = true,
-                                                      .m = rows,
-                                                      .n = N,
-                                                      .k = K,
-                                                      .lda = K,
-                                                      .ldb = K,
-                                                      .ldc = N,
-                                                      .batch = 1},
-                                    err);
+    return (wd_matmul_args){.c = block + result + begin * N * size,
+                            .a = block + AT_A + begin * K * size,
+                            .b = block + AT_B,
+                            .c_type = type,
+                            .a_type = type,
+                            .b_type = type,
+                            .transpose_b = true,
+                            .m = rows,
+                            .n = N,
+                            .k = K,
+                            .lda = K,
+                            .ldb = K,
+                            .ldc = N,
+                            .batch = 1};
+}
+
+static wd_status multiply(const check *c, wd_dtype type, size_t result, int64_t begin, int64_t rows,
+                          wd_err *err)
+{
+    const wd_matmul_args args = product_of(c, type, result, begin, rows);
+    return wd__cuda_products_launch(c->products, &c->work, &args, err);
 }
 
 static float load(const char *from, wd_dtype type, int64_t i)
@@ -129,10 +136,41 @@ static wd_status check_values(const check *c, wd_dtype type, int64_t rows, wd_er
     return WD_OK;
 }
 
-/* *same: whether rows have the same bits in all launches. */
-static wd_status compare(bool *same, const check *c, wd_dtype type, const launches *l, wd_err *err)
+/* The first element that has other bits in a later launch than in the first one. */
+typedef struct difference {
+    int64_t elements; /* that differ in that launch; 0: none does in any */
+    int64_t compared;
+    wd_dtype type;
+    int64_t first_rows, begin, rows; /* of the first launch; of the other one */
+    int64_t row, column;             /* of the first launch */
+    double first, other;
+} difference;
+
+/* Looks for elements that launch `i` gave other bits than the first one. */
+static void find_difference(difference *out, const check *c, wd_dtype type, const launches *l,
+                            int i)
 {
-    int64_t line = N * (int64_t)wd_dtype_bytes(type);
+    int64_t end = l->begin[i] + l->rows[i], size = (int64_t)wd_dtype_bytes(type);
+    if (end > l->begin[0] + l->rows[0]) end = l->begin[0] + l->rows[0];
+    difference d = {.compared = (end - l->begin[i]) * N,
+                    .type = type,
+                    .first_rows = l->rows[0],
+                    .begin = l->begin[i],
+                    .rows = l->rows[i]};
+    const char *whole = c->host + AT_WHOLE, *slices = c->host + AT_SLICES;
+    for (int64_t at = l->begin[i] * N; at < end * N; at++) {
+        if (!memcmp(whole + at * size, slices + at * size, (size_t)size)) continue;
+        if (d.elements++) continue;
+        d.row = at / N, d.column = at % N;
+        d.first = load(whole, type, at), d.other = load(slices, type, at);
+    }
+    if (d.elements && !out->elements) *out = d;
+}
+
+/* Whether rows have the same bits in all launches: then *out has no element. */
+static wd_status compare(difference *out, const check *c, wd_dtype type, const launches *l,
+                         wd_err *err)
+{
     for (int64_t i = 0; i < ROWS * K; i++) store(c->host + AT_A, type, i, number((uint64_t)i));
     for (int64_t i = 0; i < N * K; i++)
         store(c->host + AT_B, type, i, number((uint64_t)i + (1u << 24)));
@@ -140,36 +178,59 @@ static wd_status compare(bool *same, const check *c, wd_dtype type, const launch
     WD_TRY(multiply(c, type, AT_WHOLE, l->begin[0], l->rows[0], err));
     WD_TRY(copy(c, false, AT_WHOLE, ROWS * N * 4, err));
     WD_TRY(check_values(c, type, l->rows[0], err));
-    *same = true;
     for (int i = 1; i < l->count; i++) {
-        int64_t end = l->begin[i] + l->rows[i], first_end = l->begin[0] + l->rows[0];
-        size_t at = (size_t)(l->begin[i] * line);
         WD_TRY(multiply(c, type, AT_SLICES, l->begin[i], l->rows[i], err));
         WD_TRY(copy(c, false, AT_SLICES, ROWS * N * 4, err));
-        if (end > first_end) end = first_end;
-        *same &= !memcmp(c->host + AT_WHOLE + at, c->host + AT_SLICES + at,
-                         (size_t)((end - l->begin[i]) * line));
+        find_difference(out, c, type, l, i);
     }
     return WD_OK;
+}
+
+enum { DIFFERENCE_TEXT = 1024 };
+
+/* "BF16 x BF16 -> BF16, n 512, ...: algorithm 66, ...; row 3, column 0 is 1.5 in a launch of 320
+ * rows and 1.25 in one of 77 rows from row 100 on; 12 of 39424 elements differ" */
+static void write_difference(char out[DIFFERENCE_TEXT], const check *c, const difference *d)
+{
+    char plan[DIFFERENCE_TEXT / 2] = "";
+    wd_cuda_products *p = c->products;
+    const wd_matmul_args args = product_of(c, d->type, AT_WHOLE, 0, d->first_rows);
+    const wd_product_key key = wd__product_key_of(&args);
+    for (int64_t i = 0; i < p->plans; i++)
+        if (wd__product_key_equal(&p->plan[i]->key, &key))
+            wd__cuda_products_describe(p, i, plan, sizeof plan);
+    snprintf(out, DIFFERENCE_TEXT,
+             "%s; row %lld, column %lld is %.9g in a launch of %lld rows and %.9g in one of %lld "
+             "rows from row %lld on; %lld of %lld elements differ",
+             plan, (long long)d->row, (long long)d->column, d->first, (long long)d->first_rows,
+             d->other, (long long)d->rows, (long long)d->begin, (long long)d->elements,
+             (long long)d->compared);
 }
 
 static wd_status check_rows(const check *c, wd_err *err)
 {
     static const wd_dtype types[] = {WD_BF16, WD_F32};
+    const size_t version = c->products->lt->get_version();
+    char text[2][DIFFERENCE_TEXT];
     for (int cut = 0; cut < 2; cut++) {
-        bool all = true, same;
-        for (int t = 0; t < 2; t++) {
-            WD_TRY(compare(&same, c, types[t], cut ? &cut_rows : &free_rows, err));
-            all &= same;
-        }
+        difference found = {0};
+        for (int t = 0; t < 2; t++)
+            WD_TRY(compare(&found, c, types[t], cut ? &cut_rows : &free_rows, err));
         c->products->rule.cut = cut;
-        if (all) return WD_OK;
+        if (!found.elements && cut)
+            wd_log_once(WD_LOG_WARNING,
+                        "cuBLASLt %zu gives a row of a product other bits beside other rows (%s): "
+                        "products are made in pieces of %d rows, which takes longer; another "
+                        "version of cuBLASLt may not need that",
+                        version, text[0], WD_PRODUCT_CHUNK_ROWS);
+        if (!found.elements) return WD_OK;
+        write_difference(text[cut], c, &found);
     }
     return wd_fail(err, WD_UNSUPPORTED,
-                   "cuBLASLt %zu gives a row of a product other bits beside other rows, even in "
-                   "pieces of %d rows, so that no training on this GPU could be repeated: install "
-                   "another version of cuBLASLt",
-                   c->products->lt->get_version(), WD_PRODUCT_CHUNK_ROWS);
+                   "cuBLASLt %zu gives a row of a product other bits beside other rows (%s), even "
+                   "in pieces of %d rows (%s), so that no training on this GPU could be repeated: "
+                   "install another version of cuBLASLt",
+                   version, text[0], WD_PRODUCT_CHUNK_ROWS, text[1]);
 }
 
 static double gelu_tanh(double x)
