@@ -28,6 +28,8 @@ typedef struct wd_standin_faults {
                           * WD_PRODUCT_CHUNK_ROWS */
     bool lt_always;      /* they differ from launch to launch */
     bool lt_gelu_erf[WD_PRODUCT_TYPES]; /* the epilogue GELU is the other form */
+    float lt_gelu_rough;  /* the relative error of the tanh in the epilogue GELU, in either form as
+                           * if that were 0.5 x (1 + tanh): a GPU's instruction has up to 2^-11 */
     bool lt_splits;       /* the heuristic's first algorithms share sums among blocks */
     bool lt_drops;        /* they leave out the last products, where k is no multiple of 64 */
     bool lt_says_little;  /* algorithms do not say how many parts their sums have */

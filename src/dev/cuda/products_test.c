@@ -681,6 +681,25 @@ static void other_form_of_gelu_is_done_by_our_kernel(void **state)
     }
 }
 
+/* A GPU's own tanh is good enough for a result in bf16, and not for one in fp32; it does not make
+ * one form of the other. */
+static void forms_of_gelu_are_told_apart_where_tanh_is_rough(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        wd_err err;
+        wd_cuda_products *p;
+        const wd_cuda_gpu *gpu = wd_standin_gpu();
+        wd_the_standin_faults.lt_gelu_erf[WD_PRODUCT_BF16] = i & 1;
+        wd_the_standin_faults.lt_gelu_rough = i & 2 ? 0x1p-11f : -0x1p-11f;
+        wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
+        assert_int_equal(p->rule.gelu_tanh[WD_PRODUCT_BF16], !(i & 1));
+        assert_false(p->rule.gelu_tanh[WD_PRODUCT_F32] ||
+                     p->rule.gelu_tanh[WD_PRODUCT_BF16_TO_F32]);
+        close_products(p);
+    }
+}
+
 /* ---- the stand-in ---- */
 
 /* It refuses what cuBLASLt refuses, so that the tests above show that the program keeps its rules.
@@ -776,6 +795,7 @@ int main(void)
         cmocka_unit_test(rounded_operands_are_refused),
         cmocka_unit_test(implementations_that_say_nothing),
         cmocka_unit_test(other_form_of_gelu_is_done_by_our_kernel),
+        cmocka_unit_test(forms_of_gelu_are_told_apart_where_tanh_is_rough),
         cmocka_unit_test(rules_of_launches),
         cmocka_unit_test(failures_while_it_is_opened),
         cmocka_unit_test(version_is_named),
