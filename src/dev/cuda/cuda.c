@@ -72,6 +72,37 @@ static wd_status meet_peers(wd_cuda_device *device, wd_err *err)
     return status;
 }
 
+/* ---- shares: tests of several devices on one GPU ---- */
+
+enum { SHARES_MAX = 8 };
+
+/* WD_GPU_SHARES=2 in the environment shows each GPU twice: behind the GPUs that the driver shows
+ * come the same ones again, and each device has an equal part of its GPU's memory. A machine with
+ * one GPU then runs what takes several, at no speed that means anything. */
+static wd_status count_shares(int *out, wd_err *err)
+{
+    const char *said = getenv("WD_GPU_SHARES");
+    *out = 1;
+    if (!said || !*said) return WD_OK;
+    *out = said[0] >= '1' && said[0] <= '0' + SHARES_MAX && !said[1] ? said[0] - '0' : 0;
+    if (*out) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "WD_GPU_SHARES: expected a number from 1 to %d, found \"%.40s\"; it is for "
+                   "tests: unset it",
+                   SHARES_MAX, said);
+}
+
+/* The driver's number of device `number`. */
+static wd_status find_gpu(wd_cuda_gpu *gpu, const wd_cuda_driver *driver, int number, wd_err *err)
+{
+    int shown = number + 1;
+    WD_TRY(count_shares(&gpu->shares, err));
+    wd_cu_result result = gpu->shares > 1 ? driver->device_get_count(&shown) : WD_CU_SUCCESS;
+    if (!result) result = driver->device_get(&gpu->number, number % shown);
+    if (!result) return WD_OK;
+    return wd__cuda_fail(err, driver, result, "cuda:%d", number);
+}
+
 /* ---- open and close ---- */
 
 static void cuda_close(wd_device *device)
@@ -135,8 +166,8 @@ static wd_status describe(wd_cuda_gpu *gpu, char *name, size_t name_bytes,
     char model[64] = "";
     size_t bytes = 0;
     int major, minor, shared;
-    wd_cu_result result = driver->device_get(&gpu->number, number);
-    if (!result) result = driver->device_get_name(model, sizeof model - 1, gpu->number);
+    WD_TRY(find_gpu(gpu, driver, number, err));
+    wd_cu_result result = driver->device_get_name(model, sizeof model - 1, gpu->number);
     if (!result) result = driver->device_total_mem(&bytes, gpu->number);
     if (result) return wd__cuda_fail(err, driver, result, "cuda:%d", number);
     WD_TRY(attribute(&major, driver, WD_CU_DEVICE_CAPABILITY_MAJOR, gpu->number, err));
@@ -146,7 +177,8 @@ static wd_status describe(wd_cuda_gpu *gpu, char *name, size_t name_bytes,
     WD_TRY(attribute(&shared, driver, WD_CU_DEVICE_SHARED_BYTES_MAX, gpu->number, err));
     gpu->capability = 10 * major + minor;
     gpu->shared_bytes_max = (size_t)shared;
-    snprintf(name, name_bytes, "cuda:%d (%s, %.0f GiB)", number, model, (double)bytes / (1 << 30));
+    snprintf(name, name_bytes, "cuda:%d (%s, %.0f GiB%s)", number, model, (double)bytes / (1 << 30),
+             gpu->shares > 1 ? ", shared" : "");
     return WD_OK;
 }
 
@@ -232,14 +264,17 @@ static const char *describe_visible(char out[VISIBLE_TEXT])
     return out;
 }
 
-/* The driver, initialised, and how many GPUs it has. */
+/* The driver, initialised, and how many GPUs it has, each as often as it has shares. */
 static wd_status begin(const wd_cuda_api **api, int *count, wd_err *err)
 {
+    int shares;
     *count = 0;
+    WD_TRY(count_shares(&shares, err));
     WD_TRY(wd__cuda_api_need(api, WD_CUDA_DRIVER, err));
     wd_cu_result result = (*api)->driver.init(0);
     if (result == WD_CU_NO_DEVICE) return WD_OK;
     if (!result) result = (*api)->driver.device_get_count(count);
+    *count *= shares;
     if (!result) return WD_OK;
     wd_err why;
     char hidden[VISIBLE_TEXT];

@@ -102,6 +102,54 @@ static void openings_share_a_context(void **state)
     assert_int_equal(wd_standin_remove(), 0);
 }
 
+/* One GPU as two devices: each has half of the memory, a block goes from one to the other, and the
+ * environment that says so is checked. */
+static void a_gpu_is_shared_where_that_is_asked_for(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"0", "9", "12", "two", " 2"};
+    int count = 0;
+    wd_err err = {0};
+    wd_standin_options options = WD_STANDIN_DEFAULTS;
+    options.devices = 1;
+    wd_standin_install_all(&options);
+    wd_device *alone = open_device(0);
+    const size_t most = wd_device_bytes_max(alone);
+    wd_device_close(alone);
+    assert_int_equal(setenv("WD_GPU_SHARES", "2", 1), 0);
+    wd_test_ok(wd_cuda_count(&count, &err), &err);
+    assert_int_equal(count, 2);
+    wd_device *first = open_device(0), *second = open_device(1), *none;
+    assert_string_equal(wd_device_name(second), "cuda:1 (NVIDIA Stand-in, 1 GiB, shared)");
+    assert_int_equal(wd_device_bytes_max(first), most / 2 / GRANULE * GRANULE);
+    assert_int_equal(wd_device_bytes_max(second), wd_device_bytes_max(first));
+    wd_test_refused(wd_device_open_cuda(&none, 2, &err), &err, WD_UNSUPPORTED,
+                    "cuda:2: expected a GPU below 2");
+    wd_queue *queue = open_queue(second);
+    void *from = take(first, wd_device_bytes_max(first)), *to = take(second, GRANULE);
+    int *host = take_host(first, 2, 7);
+    wd_queue_copy(queue, from, &host[0], sizeof *host);
+    wd_queue_copy(queue, to, from, sizeof *host);
+    wd_queue_copy(queue, &host[1], to, sizeof *host);
+    wd_queue_wait(queue);
+    assert_int_equal(host[1], 7);
+    well(first);
+    well(second);
+    wd_queue_close(queue);
+    wd_device_free(first, from);
+    wd_device_free(second, to);
+    wd_host_free(first, host);
+    wd_device_close(first);
+    wd_device_close(second);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(setenv("WD_GPU_SHARES", wrong[i], 1), 0);
+        wd_test_refused(wd_cuda_count(&count, &err), &err, WD_INVALID_ARGUMENT,
+                        "WD_GPU_SHARES: expected a number from 1 to 8, found ");
+    }
+    assert_int_equal(unsetenv("WD_GPU_SHARES"), 0);
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
 static void what_cannot_be_opened_is_refused(void **state)
 {
     (void)state;
@@ -644,6 +692,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_says_what_it_is),
         cmocka_unit_test(openings_share_a_context),
+        cmocka_unit_test(a_gpu_is_shared_where_that_is_asked_for),
         cmocka_unit_test(what_cannot_be_opened_is_refused),
         cmocka_unit_test(old_driver_is_named_before_libraries),
         cmocka_unit_test(context_of_a_gpu_that_others_have_is_explained),

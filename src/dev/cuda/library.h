@@ -19,6 +19,7 @@ typedef struct wd_cuda_gpu {
     const wd_cuda_api *api; /* with the driver, cuBLASLt and cuDNN */
     wd_cu_device number;
     wd_cu_context context; /* the primary one, retained */
+    int shares;            /* devices that have the GPU's memory in equal parts; 1: see cuda.c */
     int capability;        /* 10 times the compute capability: 90 is sm_90 */
     int multiprocessors;
     size_t shared_bytes_max; /* of shared memory that a block may ask for */

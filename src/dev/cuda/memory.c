@@ -31,7 +31,8 @@ static size_t reserve_of(size_t total)
 
 static void reserve(wd_cuda_device *device, size_t bytes)
 {
-    const size_t room = device->bytes_free > bytes ? device->bytes_free - bytes : 0;
+    size_t room = device->bytes_free > bytes ? device->bytes_free - bytes : 0;
+    room /= (size_t)device->gpu.shares;
     device->base.traits.bytes_beside = device->bytes_loaded + bytes;
     device->base.bytes_max = room - room % WD_CUDA_GRANULE;
 }
