@@ -43,7 +43,9 @@ write_fake "$fake/bin/compute-sanitizer" <<'END'
 [ "$FIGURES" = good ] && [ "$WD_TEST_SANITIZER" = "$2" ]
 END
 write_fake "$fake/make_pipeline" <<'END'
+echo "$3 of ${5:-all} blocks" >>"$MADE"
 mkdir -p "$1/transformer"
+: >"$1/model_index.json"
 head -c 1000000 /dev/zero >"$1/transformer/diffusion_pytorch_model.safetensors"
 END
 write_fake "$fake/bin/nvidia-smi" <<'END'
@@ -59,6 +61,7 @@ esac
 END
 write_fake "$fake/bin/python3" <<'END'
 [ "$1" != -c ] || exit 0
+echo "$*" >>"$MADE"
 ratio=1.20
 [ "$FIGURES" = good ] || ratio=0.90
 echo "case                    tokens   wandistiller      PyTorch    ratio"
@@ -76,6 +79,7 @@ value() { # OPTION
 good() { [ "$FIGURES" = good ]; }
 case $1 in
 plan)
+    [ -z "$NO_GPU" ] || { echo "cuda:0: the GPU is lost"; exit 6; }
     [ -z "$NO_KERNELS" ] || { echo "cuda:0: this build has no CUDA"; exit 6; }
     [ "$CUDA_DEVICE_ORDER" = PCI_BUS_ID ] || { echo "another order than nvidia-smi's"; exit 1; }
     [ -z "$ONE_GPU" ] || { echo "cuda:1: expected a GPU below 1, for it is alone"; exit 6; }
@@ -90,6 +94,10 @@ bench)
         echo "train 1.3B, 8 blocks, $tokens tokens  $rate"
     done ;;
 train)
+    case ${WD_GPU_SHARES:-none}${CUDA_VISIBLE_DEVICES:-}$all in
+    none* | 20*"cuda:0,1@"*balanced*) ;;
+    *) exit 1 ;;
+    esac
     [ -z "$EXPECTED_MINUTES" ] || [ "$(value max_minutes)" = "$EXPECTED_MINUTES" ] || exit 1
     case "$NO_NCCL$all" in no*"--nccl on"*) echo "NCCL is missing"; exit 6 ;; esac
     folder=$(value output_dir) strategy=$(value teacher_device_strategy)
@@ -141,10 +149,10 @@ judged() { # good|bad RESULT SHOWN
     [ "$others" = "$3" ] || fail "$1 figures: $others lines are not \"$2\", expected $3"
 }
 
-export ONE_GPU='' NO_NCCL='' NO_KERNELS='' EXPECTED_MINUTES=''
+export ONE_GPU='' NO_NCCL='' NO_KERNELS='' NO_GPU='' EXPECTED_MINUTES='' MADE=$stage/made
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}" EXPECTED_LIBRARIES="${LD_LIBRARY_PATH:-}"
-judged good pass 1 # what is only shown
-judged bad fail 2  # that, and the host memory of a shell script
+judged good pass 3 # what is only shown
+judged bad fail 4  # that, and the host memory of a shell script
 
 # The tests find a bundle's libraries first, then those that the user's environment names.
 for own in /own "/own:/other one" ""; do
@@ -160,6 +168,27 @@ for time in 540:8 250:3 30:1; do
         sh "$source/tools/gpu_check.sh" "$fake" "$stage/time.md" steady >"$stage/said" || true
     ! grep -q "the run failed" "$stage/time.md" ||
         fail "of ${time%:*} seconds the run was not to take ${time#*:} minutes"
+done
+
+# Sizes by option.
+sized() { # PART WORDS: the report or what was made has these words
+    FIGURES=good FIGURES_STATE=$stage/state PATH="$fake/bin:$PATH" \
+        sh "$source/tools/gpu_check.sh" "$fake" "$stage/size.md" "$1" >"$stage/said" || true
+    grep -qse "$2" "$stage/size.md" "$MADE" || fail "$1: expected $2"
+}
+rm -f "$stage/state.eval"
+EXPECTED_MINUTES=1.5 STEADY_SECONDS=90 sized steady "not the planned one .*| pass |"
+OFFLOAD_BLOCKS=1 sized offload "wan2.1-14b of 1 blocks"
+PYTORCH_TOKENS=1560,4096 sized pytorch "--tokens 1560,4096$"
+DISTIL_STEPS=1000 sized distil "After 1000 steps: 53.5 % on the processor, 60.0 %"
+DISTIL_STEPS=70 DISTIL_SCORE=59 sized distil "After 70 steps: 59 % on the processor, 6"
+DISTIL_STEPS=70 sized distil "score after 70 steps: say DISTIL_SCORE | not run |"
+
+# A device that cannot be opened is found out before anything is written for it.
+rm -f "$MADE"
+for part in offload steady; do
+    NO_GPU=yes sized $part "| cuda:0: the GPU is lost | not run |"
+    [ ! -f "$MADE" ] || fail "$part made a teacher for a GPU that is lost"
 done
 
 # What a machine lacks is said, and is no failure.

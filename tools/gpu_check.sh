@@ -21,8 +21,14 @@
 # (REPORT.parts). Both are written anew before every step.
 # In the environment: DEVICE, default cuda:0, numbered as by nvidia-smi. GPU_CHECK_LIBRARIES,
 # folders of the libraries that the tests load, for a bundle that has its own. TMPDIR, a folder with
-# room for 45 GB. QUICK=1 makes everything small: it tries this script out on any device, and its
-# figures mean nothing.
+# room for 45 GB. Sizes:
+#   OFFLOAD_BLOCKS   blocks of 14B in `offload` (40, or as many as have room) and `first` (8)
+#   STEADY_SECONDS   of training in `steady` (480, or what the part's time has room for)
+#   DISTIL_STEPS     of training in `distil`: the processor does not train, its score is known
+#   DISTIL_SCORE     its score after so many steps, in percent; known for 1000 steps
+#   PYTORCH_TOKENS   of the cases beside PyTorch (1024,1560,4096,8192; in `first` 4096)
+# QUICK=1 makes everything small: it tries this script out on any device, and its figures mean
+# nothing.
 set -u
 # With this, CUDA numbers GPUs as nvidia-smi does, by their places on the bus. By default it gives
 # number 0 to the fastest.
@@ -63,12 +69,23 @@ mkdir -p "$kept"
 
 # The GPU as nvidia-smi counts it, which does not know CUDA_VISIBLE_DEVICES.
 gpu=$(printf '%s' "$device" | sed -n 's/^cuda:\([0-9]*\).*/\1/p')
+[ -z "$gpu" ] || gpu=$(printf '%s' "${CUDA_VISIBLE_DEVICES:-}" | awk -F, -v n="$gpu" '
+    { print $(n + 1) } END { if (!NR) print n }')
 smi=
 if [ -n "$gpu" ] && command -v nvidia-smi >/dev/null; then
-    gpu=$(printf '%s' "${CUDA_VISIBLE_DEVICES:-}" | awk -F, -v n="$gpu" '{ print $(n + 1) } END {
-        if (!NR) print n }')
     smi="nvidia-smi -i $gpu --format=csv,noheader,nounits"
 fi
+
+# Opens the device, so that a part that needs it for long work fails at once; $why says why it
+# cannot be opened. Speeds that are stated are not measured.
+device_opens() {
+    case $device in cpu*) return ;; esac
+    step "open $device" "$program" plan --teacher_path models/wan-tiny \
+        --devices "${device%%@*}@link=25GB/s,compute=1TFLOP/s" && return
+    why=$(grep -v '^$' "$out" | tail -n 1 | tr '|' ' ' | cut -c1-240)
+    [ -n "$why" ] || why="$device could not be opened in the part's time"
+    return 1
+}
 
 # ---- correct; memcheck, racecheck, initcheck ----
 
@@ -176,31 +193,63 @@ speed() {
     share step-4096 "train 1.3B, 8 blocks, 4096 tokens"
 }
 
+# Sets $python to a Python that has PyTorch: that of PATH, or that of the environment whose
+# libraries the tests of `first` found.
+find_torch() {
+    found_by_first=$(sed -n 's|^.*"\(/.*\)/lib/python3[^/]*/site-packages/nvidia/.*|\1/bin/python3|p' \
+        "$kept/first/properties.json" 2>/dev/null | head -n 1)
+    for python in python3 $found_by_first; do
+        timeout -k 5 60 "$python" -c 'import torch' 2>/dev/null && return
+    done
+    return 1
+}
+
+# The least of PyTorch's times over ours, in what pytorch_models.py printed to a file.
+least_ratio() { # FILE
+    awk '/ ms +[0-9.]+ ms +[0-9.]+$/ { if (least == "" || $NF < least) least = $NF }
+        END { print least == "" ? "no case was measured" : least }' "$1"
+}
+
 pytorch() {
-    if ! python3 -c 'import torch, diffusers' 2>/dev/null; then
-        not_run pytorch "python3 has no torch and diffusers"
-        return
-    fi
-    step "PyTorch" python3 bench/pytorch_models.py --program "$program" --device "$device"
-    found pytorch "$(awk '/ ms +[0-9.]+ ms +[0-9.]+$/ { if (least == "" || $NF < least)
-        least = $NF } END { print least == "" ? "no case was measured" : least }' "$out")"
+    find_torch || { not_run pytorch "no python3 has torch"; return; }
+    step "PyTorch" "$python" bench/pytorch_models.py --program "$program" --device "$device" \
+        ${PYTORCH_TOKENS:+--tokens "$PYTORCH_TOKENS"}
+    found pytorch "$(least_ratio "$out")"
 }
 
 # ---- offload ----
 
-# The number of the 14B's 40 blocks, of 0.71 GB, that disk, host memory and GPU have room for. Other
-# processes may have a part of the GPU.
-blocks_with_room() {
+# The number of blocks of 14B, of 0.71 GB, that disk, host memory and GPU have room for, at most
+# MOST. Other processes may have a part of the GPU.
+blocks_with_room() { # MOST
     disk=$(df -Pk "$stage" | awk 'NR == 2 { print $4 * 1024 }')
     host=$(awk '/^MemAvailable/ { print $2 * 1024 }' /proc/meminfo)
     pool=$([ -z "$smi" ] || $smi --query-gpu=memory.free | awk '{ print $1 * 1048576 }')
-    awk -v disk="$disk" -v host="$host" -v pool="${pool:-1e15}" 'BEGIN {
+    awk -v disk="$disk" -v host="$host" -v pool="${pool:-1e15}" -v most="$1" 'BEGIN {
         room = disk - 2e9
         if (host - 8e9 < room) room = host - 8e9
         if (0.7 * pool < room) room = 0.7 * pool
         blocks = int(room / 0.71e9)
-        print (blocks > 40 ? 40 : blocks)
+        print (blocks > most ? most : blocks)
     }'
+}
+
+# Sets the sizes of a teacher in the geometry of 14B with at most MOST blocks. False: not even one
+# has room.
+size_of_offload() { # MOST
+    preset=wan2.1-14b pixels=512 passes=14 blocks=$(blocks_with_room "$1")
+    [ -z "$quick" ] || { preset=wan2.1-1.3b pixels=32 passes=8 blocks=1; }
+    [ "$blocks" -gt 0 ]
+}
+
+# A few prompts, so that runs encode no more than they need.
+few_prompts() { head -n 64 models/wan-tiny/prompts.txt >"$stage/prompts.txt"; }
+
+# Makes it by `COMMAND... make_pipeline`.
+make_14b() { # COMMAND...
+    few_prompts
+    echo '{"hidden_size": 256, "depth": 1, "num_heads": 2}' >"$stage/student.json"
+    "$@" "$build/make_pipeline" "$stage/14b" models/wan-tiny $preset bfloat16 "$blocks"
 }
 
 # Seconds of one pass over the teacher for 8 targets: the median of the steps of a run, but the
@@ -212,40 +261,55 @@ seconds_per_pass() { # METRICS
         awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'
 }
 
-passes_under() { # STRATEGY
+# Trains on its targets under a strategy, by `COMMAND... train`.
+train_on_14b() { # STRATEGY DEVICES COMMAND...
+    strategy=$1 on=$2
+    shift 2
     rm -rf "$stage/run"
-    step "train under $1" "$program" train --teacher_path "$stage/14b" \
-        --data_path models/wan-tiny/prompts.txt --student_config "$stage/student.json" \
-        --output_dir "$stage/run" --devices "$device" --teacher_device_strategy "$1" \
+    # shellcheck disable=SC2086
+    "$@" "$program" train --teacher_path "$stage/14b" \
+        --data_path "$stage/prompts.txt" --student_config "$stage/student.json" \
+        --output_dir "$stage/run" --devices "$on" --teacher_device_strategy "$strategy" \
         --trajectories 8 --teacher_window 8 --batch_size 8 --trajectory_steps 2 --target_reuse 1 \
-        --target_replay 1 --num_steps 14 --height $pixels --width $pixels --guidance_scale 5 \
-        --teacher_dtype bfloat16 --mixed_precision bf16 --save_samples false || return
+        --target_replay 1 --num_steps $passes --height $pixels --width $pixels --guidance_scale 5 \
+        --teacher_dtype bfloat16 --mixed_precision bf16 --save_samples false
+}
+
+passes_under() { # STRATEGY
+    train_on_14b "$1" "$device" step "train under $1" || return
     pass=$(seconds_per_pass "$stage/run/metrics.jsonl")
     say "" "One pass under $1: ${pass:-not known} s"
 }
 
-offload() {
-    preset=wan2.1-14b pixels=512 blocks=$(blocks_with_room)
-    [ -z "$quick" ] || { preset=wan2.1-1.3b pixels=32 blocks=1; }
-    [ "$blocks" -gt 0 ] || { not_run offload "no room for one block of 14B"; return; }
-    say "" "$blocks of 40 blocks have room on the disk, in host memory and on the GPU."
-    echo '{"hidden_size": 256, "depth": 1, "num_heads": 2}' >"$stage/student.json"
-    with_libraries "make a teacher" "$build/make_pipeline" "$stage/14b" models/wan-tiny $preset \
-        bfloat16 "$blocks" || { found offload "no teacher was made"; return; }
-    bench copies
-    link=$(sed -n 's/^copy, host to device *256.00 MiB .* \([0-9.]*\) GB.s$/\1/p' "$out")
-    passes_under gpu || { found offload "gpu failed"; return; }
-    resident=$pass
-    passes_under offload || { found offload "offload failed"; return; }
+# GB/s of large copies to the device, in what `bench --only copies` printed to a file.
+link_speed() { # FILE
+    sed -n 's/^copy, host to device *256.00 MiB .* \([0-9.]*\) GB.s$/\1/p' "$1"
+}
+
+# A pass under offload over the larger of the other two times.
+offload_ratio() { # RESIDENT OFFLOAD LINK
     bytes=$(stat -c %s "$stage/14b/transformer/diffusion_pytorch_model.safetensors")
-    say "" "$bytes bytes over a link of ${link:-unknown} GB/s"
-    found offload "$(awk -v pass="$pass" -v resident="$resident" -v bytes="$bytes" \
-        -v link="$link" 'BEGIN {
+    say "" "$bytes bytes over a link of ${3:-unknown} GB/s"
+    awk -v resident="$1" -v pass="$2" -v bytes="$bytes" -v link="$3" 'BEGIN {
         if (!(pass > 0 && resident > 0 && link > 0)) { print "a time is not known"; exit }
         most = bytes / link / 1e9
         if (resident > most) most = resident
         printf "%.3f\n", pass / most
-    }')"
+    }'
+}
+
+offload() {
+    device_opens || { not_run offload "$why"; return; }
+    size_of_offload "${OFFLOAD_BLOCKS:-40}" ||
+        { not_run offload "no room for one block of 14B"; return; }
+    say "" "A teacher of $blocks blocks, as many as were asked for and have room."
+    make_14b with_libraries "make a teacher" || { found offload "no teacher was made"; return; }
+    bench copies
+    link=$(link_speed "$out")
+    passes_under gpu || { found offload "gpu failed"; return; }
+    resident=$pass
+    passes_under offload || { found offload "offload failed"; return; }
+    found offload "$(offload_ratio "$resident" "$pass" "$link")"
     [ "$blocks" -ge 40 ] || say "" "**Fewer blocks than a 14B expert has.**"
     rm -rf "$stage/14b" "$stage/run"
 }
@@ -266,12 +330,27 @@ student_of() { # DEVICE OPTION...
     agreement=$(sed -n 's/^agreement with the teacher: \([0-9.]*\) % .*/\1/p' "$out")
 }
 
-# Both have the same seed and number of steps: that which the processor makes in its time.
-distil() {
-    minutes=2.5 count=64
-    [ -z "$quick" ] || { minutes=0.05 count=2; }
-    student_of cpu --max_minutes $minutes || { found score "the processor failed"; return; }
+# Sets $steps and $score: those of the processor in its time, or what is asked for.
+score_of_processor() {
+    if [ -n "${DISTIL_STEPS:-}" ]; then
+        steps=$DISTIL_STEPS score=${DISTIL_SCORE:-}
+        [ "$steps" != 1000 ] || score=${score:-$score_after_1000}
+        return
+    fi
+    student_of cpu --max_minutes $minutes && [ -n "$agreement" ] || return
     score=$agreement steps=$(wc -l <"$stage/student/metrics.jsonl")
+}
+
+# Of a processor with AVX-512 and bf16; --num_steps 1000 in the place of minutes makes it again.
+score_after_1000=53.5
+
+# Both students have the same seed and number of steps.
+distil() {
+    minutes=2.5 count=64 score='' steps=
+    [ -z "$quick" ] || { minutes=0.05 count=2; }
+    score_of_processor || { found score "the processor failed"; return; }
+    [ -n "$score" ] ||
+        { not_run score "the processor's score after $steps steps: say DISTIL_SCORE"; return; }
     student_of "$device" --max_minutes 0 --num_steps "$steps" ||
         { found score "$device failed"; return; }
     say "" "After $steps steps: $score % on the processor, $agreement % on $device"
@@ -313,16 +392,19 @@ growth() { # COLUMN DIVISOR: the most of the second half less the most of the fi
         printf "%.1f\n", (b - a) / d }' "$stage/steady"
 }
 
-# Whole minutes that the run can last: at most 8, and at least 45 seconds of the part's time remain
-# in which the run opens its models and ends.
+# Minutes that the run lasts: those that are asked for, or whole ones, at most 8; at least 45
+# seconds of the part's time remain in which the run opens its models and ends.
 minutes_of_run() {
     minutes=$((($(seconds_left) - 45) / 60))
     [ $minutes -le 8 ] || minutes=8
     [ $minutes -ge 1 ] || minutes=1
-    echo $minutes
+    [ -z "${STEADY_SECONDS:-}" ] || minutes=$(awk -v most=$minutes -v s="$STEADY_SECONDS" 'BEGIN {
+        print (s / 60 < most ? s / 60 : most) }')
+    echo "$minutes"
 }
 
 steady() {
+    device_opens || { for key in idle flat host plan beside; do not_run $key "$why"; done; return; }
     teacher=$stage/1.3b pixels=1024 pause=1 skip=30
     [ -z "$quick" ] ||
         { teacher=models/wan-tiny pixels=64 pause=0.1 skip=0; }

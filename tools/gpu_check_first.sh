@@ -60,38 +60,93 @@ first_machine() {
         command -v python3 gcc nvcc ncu compute-sanitizer'
 }
 
-# One student under one strategy; its hash is the last line of the step's output. Speeds that are
-# stated are not measured: several runs would measure them at the same time.
-first_train() { # NAME TEACHER STRATEGY OPTION...
-    name=$1 teacher=$2 strategy=$3
-    shift 3
-    # shellcheck disable=SC2016
+# Speeds that are stated are not measured: several runs would measure them at the same time.
+stated="@link=25GB/s,compute=100TFLOP/s"
+
+# One student under one strategy; its hash is the last line of the step's output.
+first_train() { # NAME TEACHER STRATEGY DEVICES OPTION...
+    name=$1 teacher=$2 strategy=$3 on=$4
+    shift 4
+    # shellcheck disable=SC2016,SC2086
     first_step "$name" 90 \
         sh -c '"$@" && sha256sum <"$0/transformer/diffusion_pytorch_model.safetensors"' \
-        "$stage/$name" "$program" train --teacher_path "$teacher" \
-        --data_path models/wan-tiny/prompts.txt --cache_dir "$stage/$name.cache" \
+        "$stage/$name" $shares "$program" train --teacher_path "$teacher" \
+        --data_path "$stage/prompts.txt" --cache_dir "$stage/$name.cache" \
         --output_dir "$stage/$name" --guidance_scale 2 --save_samples false \
-        --devices "${device%%@*}@link=25GB/s,compute=100TFLOP/s" \
-        --teacher_device_strategy "$strategy" "$@"
+        --devices "$on$stated" --teacher_device_strategy "$strategy" "$@"
+}
+
+# The strategies of one GPU, and one of several: there the GPU is two devices with half of its
+# memory each (src/dev/cuda/cuda.c).
+first_strategies_of() {
+    echo gpu offload disk
+    [ -z "$gpu" ] || echo balanced
 }
 
 # Runs that must make the same student, at the same time.
 first_strategies() { # TYPE
     use_type "$1" || return
-    for strategy in gpu offload disk; do
+    few_prompts
+    for strategy in $(first_strategies_of); do
+        shares='' on=${device%%@*}
+        [ $strategy != balanced ] ||
+            shares="env CUDA_VISIBLE_DEVICES=$gpu WD_GPU_SHARES=2" on=cuda:0,1
         # shellcheck disable=SC2086
-        first_train "$type-$strategy" "$teacher" $strategy $options &
+        first_train "$type-$strategy" "$teacher" $strategy $on $options &
     done
 }
 
 first_compare() { # TYPE
-    for strategy in gpu offload disk; do
+    wanted=0
+    for strategy in $(first_strategies_of); do
+        wanted=$((wanted + 1))
         tail -n 1 "$first_out/$1-$strategy" 2>/dev/null | grep -Eo '^[0-9a-f]{64}'
     done >"$stage/hashes"
     runs=$(wc -l <"$stage/hashes") students=$(sort -u "$stage/hashes" | wc -l)
-    [ "$runs" -eq 3 ] || students="$runs of 3 runs ended"
-    tell "$1: different students under gpu, offload and disk: $students"
+    [ "$runs" -eq $wanted ] || students="$runs of $wanted runs ended"
+    # shellcheck disable=SC2046
+    tell "$1, different students under" $(first_strategies_of) "together: $students"
     found "first-$1" "$students"
+}
+
+# The teacher of `first_offload`, which the processor makes while the GPU is tested.
+first_teacher() {
+    size_of_offload "${OFFLOAD_BLOCKS:-8}" && make_14b first_step teacher-14b 100
+}
+
+# A pass over blocks in the geometry of 14B for a window of 8, resident and streamed.
+first_offload() {
+    if [ ! -f "$stage/14b/model_index.json" ]; then
+        tell "offload: not run: there is no teacher of 14B"
+        not_run first-offload "no teacher of 14B was made"
+        return
+    fi
+    size_of_offload "${OFFLOAD_BLOCKS:-8}"
+    resident='' pass=''
+    train_on_14b gpu "${device%%@*}$stated" first_step offload-resident 45 &&
+        resident=$(seconds_per_pass "$stage/run/metrics.jsonl")
+    train_on_14b offload "${device%%@*}$stated" first_step offload-streamed 45 &&
+        pass=$(seconds_per_pass "$stage/run/metrics.jsonl")
+    ratio=$(offload_ratio "$resident" "$pass" "$(link_speed "$first_out/copies")")
+    tell "offload, $blocks blocks of 14B, window 8: a pass takes ${pass:-?} s, resident" \
+        "${resident:-?} s; over the larger of that and the link: $ratio"
+    found first-offload "$ratio"
+    rm -rf "$stage/14b" "$stage/run"
+}
+
+# Beside what `bench` has measured. Compiling takes a minute; less time is for what is not compiled.
+first_pytorch() {
+    if ! find_torch; then
+        tell "PyTorch: not run: no python3 has torch"
+        not_run first-pytorch "no python3 has torch"
+        return
+    fi
+    eager=--eager
+    [ "$(first_left)" -lt 90 ] || eager=
+    first_step pytorch 80 "$python" bench/pytorch_models.py --ours "$first_out/models" \
+        --device "${device%%@*}" --tokens "${PYTORCH_TOKENS:-4096}" $eager
+    tell "$(grep -E ' ms +[0-9.]+$' "$first_out/pytorch")"
+    found first-pytorch "$(least_ratio "$first_out/pytorch")"
 }
 
 first_failures() {
@@ -108,14 +163,18 @@ first() {
     first_machine &
     # The libraries' own logs of one opening of the device are kept whole.
     log_level=5 cudnn_level=3 gpu_test properties.json 60 properties
-    log_level='' cudnn_level=''
+    opened=$? log_level='' cudnn_level=''
     wait
     write_report
+    [ $opened -eq 77 ] || first_teacher &
     gpu_test reopen 40 reopen
+    tests=
     for test in $(kernel_tests); do
         WD_TEST_CASES=1 gpu_test "k-$test" 100 "$test" &
+        tests="$tests $!"
     done
-    wait
+    # shellcheck disable=SC2086
+    [ -z "$tests" ] || wait $tests
     write_report
     gpu_test device 40 device
     gpu_test nccl 40 lone_peer
@@ -129,7 +188,11 @@ first() {
     write_report
     first_step models 90 "$program" bench --only models --device "$device"
     first_step copies 20 "$program" bench --only copies --device "$device"
+    first_offload
+    write_report
     first_step shapes 60 "$program" bench --only shapes --device "$device"
+    write_report
+    first_pytorch
     tell "$(grep -hE 'matrix product|% of peak|left out' "$first_out/models" | head -n 14)"
     tell "$(grep -h 'GB/s' "$first_out/copies" | head -n 4)"
     tell "$(first_failures)"

@@ -9,8 +9,10 @@
 requirements() {
     cat <<'END'
 first|first-failed|steps that fail|at most 0
-first|first-fp32|fp32: different students under three strategies on one GPU|at most 1
-first|first-bf16|bf16: different students under three strategies on one GPU|at most 1
+first|first-fp32|fp32: different students under four strategies on one GPU|at most 1
+first|first-bf16|bf16: different students under four strategies on one GPU|at most 1
+first|first-offload|blocks of 14B, offload, window 8: time over the larger of resident and link|-
+first|first-pytorch|PyTorch's time over ours, the least of all cases|-
 correct|kernels|kernels compared with the processor's: test programs that fail|at most 0
 correct|fixtures|networks compared with PyTorch and diffusers: test programs that fail|at most 0
 correct|device|copies, events, memory of a device: test programs that fail|at most 0
