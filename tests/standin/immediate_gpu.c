@@ -56,6 +56,16 @@ static wd_cu_result memcpy_async(wd_cu_address to, wd_cu_address from, size_t by
     return WD_CU_SUCCESS;
 }
 
+static wd_cu_result mem_copy(wd_cu_address to, wd_cu_address from, size_t bytes)
+{
+    return memcpy_async(to, from, bytes, NULL);
+}
+
+static wd_cu_result ctx_synchronize(void)
+{
+    return fails() ? WD_CU_LAUNCH_FAILED : WD_CU_SUCCESS;
+}
+
 static wd_cu_result stream_create(wd_cu_stream *stream, unsigned flags)
 {
     (void)flags;
@@ -81,6 +91,8 @@ const wd_cuda_gpu *wd_standin_gpu(void)
                                   .mem_host_alloc = mem_host_alloc,
                                   .mem_free_host = mem_free_host,
                                   .memcpy_async = memcpy_async,
+                                  .mem_copy = mem_copy,
+                                  .ctx_synchronize = ctx_synchronize,
                                   .stream_create = stream_create,
                                   .stream_destroy = stream_done,
                                   .stream_synchronize = stream_done};

@@ -12,10 +12,20 @@
 #include "dev/cuda/attention_way.h"
 #include "dev/cuda/cudnn_graph.h"
 
+/* The bias of a last key that stands for `repeat` keys: `keys` fp32 numbers. */
+typedef struct kept_row {
+    int64_t keys, repeat;
+    wd_cu_address at; /* device memory, which the reserve of memory.c has room for */
+} kept_row;
+
 struct wd_cuda_attention {
+    const wd_cuda_gpu *gpu;
     wd_cudnn_target target;
     size_t piece_bytes; /* see attention_way.h */
     wd_cudnn_shapes shapes;
+    pthread_mutex_t lock; /* of: */
+    kept_row *row;
+    int64_t rows;
 };
 
 /* ---- open and close ---- */
@@ -32,6 +42,8 @@ wd_status wd__cuda_attention_open(wd_cuda_attention **out, const wd_cuda_gpu *gp
         return status;
     }
     wd__cudnn_shapes_open(&a->shapes, &wd_attention_kind, &a->target);
+    a->gpu = gpu;
+    pthread_mutex_init(&a->lock, NULL);
     *out = a;
     return WD_OK;
 }
@@ -41,6 +53,9 @@ void wd__cuda_attention_close(wd_cuda_attention *a)
     if (!a) return;
     wd__cudnn_shapes_close(&a->shapes);
     wd__cudnn_close(&a->target);
+    while (a->rows > 0) a->gpu->api->driver.mem_free(a->row[--a->rows].at);
+    wd_free(a->row);
+    pthread_mutex_destroy(&a->lock);
     wd_free(a);
 }
 
@@ -126,20 +141,79 @@ static wd_attention_key backward_key(const wd_cuda_attention *a,
                               .backward = true};
 }
 
+/* Fills new device memory with a row: zeros, and the log of `repeat` at its end. */
+static wd_status write_row(const kept_row *row, const wd_cuda_driver *driver, wd_err *err)
+{
+    const char *name = NULL;
+    const size_t bytes = (size_t)row->keys * sizeof(float);
+    float *values;
+    WD_TRY(
+        wd_alloc((void **)&values, (size_t)row->keys, sizeof *values, "a bias of attention", err));
+    values[row->keys - 1] = (float)log((double)row->repeat);
+    wd_cu_result result = driver->mem_copy(row->at, (uintptr_t)values, bytes);
+    if (!result) result = driver->ctx_synchronize(); /* the GPU may not have it yet */
+    wd_free(values);
+    if (!result) return WD_OK;
+    driver->get_error_name(result, &name);
+    return wd_fail(err, WD_DEVICE_FAULT, "a bias of attention for %lld keys: %s",
+                   (long long)row->keys, name ? name : "unknown error");
+}
+
+static wd_status add_row(wd_cuda_attention *a, int64_t keys, int64_t repeat, wd_err *err)
+{
+    const wd_cuda_driver *driver = &a->gpu->api->driver;
+    kept_row row = {.keys = keys, .repeat = repeat};
+    WD_TRY(wd_resize((void **)&a->row, (size_t)a->rows + 1, sizeof *a->row,
+                     "the list of biases of attention", err));
+    if (driver->mem_alloc(&row.at, (size_t)keys * sizeof(float)))
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a bias of attention for %lld keys",
+                       (long long)keys);
+    const wd_status status = write_row(&row, driver, err);
+    if (status == WD_OK)
+        a->row[a->rows++] = row;
+    else
+        driver->mem_free(row.at);
+    return status;
+}
+
+/* *out = the row of the bias that a shape has, written when it is first asked for; NULL: it has no
+ * such bias. Rows are never written again, so that they are good for all streams. */
+static wd_status find_row(const float **out, wd_cuda_attention *a, const wd_attention_key *key,
+                          int64_t repeat, wd_err *err)
+{
+    int64_t at = 0;
+    wd_status status = WD_OK;
+    *out = NULL;
+    if (key->bias != WD_ATTENTION_ROW_BIAS && key->bias != WD_ATTENTION_ROWS_BIAS) return WD_OK;
+    pthread_mutex_lock(&a->lock);
+    while (at < a->rows && (a->row[at].keys != key->kv_tokens || a->row[at].repeat != repeat)) at++;
+    if (at == a->rows) status = add_row(a, key->kv_tokens, repeat, err);
+    if (status == WD_OK) *out = (const float *)(uintptr_t)a->row[at].at;
+    pthread_mutex_unlock(&a->lock);
+    return status;
+}
+
+static wd_status prepare(wd_cuda_attention *a, const wd_attention_key *key, int64_t repeat,
+                         wd_err *err)
+{
+    const wd_cudnn_planned *shape;
+    const float *row;
+    WD_TRY(wd__cudnn_shapes_find(&shape, &a->shapes, key, err));
+    return shape ? find_row(&row, a, key, repeat, err) : WD_OK;
+}
+
 wd_status wd__cuda_attention_prepare(wd_cuda_attention *a, const wd_attention_args *args,
                                      wd_err *err)
 {
     const wd_attention_key key = forward_key(args);
-    const wd_cudnn_planned *shape;
-    return wd__cudnn_shapes_find(&shape, &a->shapes, &key, err);
+    return prepare(a, &key, args->last_key_repeat, err);
 }
 
 wd_status wd__cuda_attention_backward_prepare(wd_cuda_attention *a,
                                               const wd_attention_backward_args *args, wd_err *err)
 {
     const wd_attention_key key = backward_key(a, args);
-    const wd_cudnn_planned *shape;
-    return wd__cudnn_shapes_find(&shape, &a->shapes, &key, err);
+    return prepare(a, &key, args->last_key_repeat, err);
 }
 
 /* ---- launches ---- */
@@ -157,44 +231,27 @@ static void add(run_list *list, int64_t id, const void *address)
     list->address[list->count++] = (void *)(uintptr_t)address;
 }
 
-/* `count` fp32 numbers by our own kernel, which takes no workspace. */
-static wd_status fill(const wd_cuda_work *work, float *to, int64_t count, float value, wd_err *err)
+/* The bias that a plan wants of a last key that stands for many: the row, or the same once per
+ * query at the beginning of the workspace; NULL: it wants none. */
+static wd_status bias_of(const float **out, wd_cuda_attention *a, const wd_cuda_work *work,
+                         const wd_attention_key *planned, int64_t repeat, wd_err *err)
 {
-    wd_cuda_work without = *work;
-    without.workspace = NULL;
-    without.workspace_bytes = 0;
-    return wd__cuda_kernels_launch(
-        &without, WD_OP_FILL,
-        &(wd_fill_args){.to = to, .type = WD_F32, .count = count, .value = value}, err);
-}
-
-/* Writes the bias of a last key that stands for many at the beginning of the workspace: a row [T],
- * zero but for the last, and behind it, where the plan wants that, the row once per query. *out:
- * what the plan wants, or NULL. */
-static wd_status write_bias(const float **out, const wd_cuda_work *work,
-                            const wd_attention_key *key, int64_t repeat, wd_err *err)
-{
-    const int64_t keys = key->kv_tokens;
-    float *row = work->workspace;
-    float *rows =
-        (float *)(void *)((char *)work->workspace + wd__attention_row_bytes(repeat, keys));
-    *out = NULL;
-    if (key->bias != WD_ATTENTION_ROW_BIAS && key->bias != WD_ATTENTION_ROWS_BIAS) return WD_OK;
-    WD_TRY(fill(work, row, keys, 0, err));
-    WD_TRY(fill(work, row + keys - 1, 1, (float)log((double)repeat), err));
+    const float *row;
+    const int64_t keys = planned->kv_tokens;
+    WD_TRY(find_row(&row, a, planned, repeat, err));
     *out = row;
-    if (key->bias == WD_ATTENTION_ROW_BIAS) return WD_OK;
-    *out = rows;
+    if (planned->bias != WD_ATTENTION_ROWS_BIAS) return WD_OK;
+    *out = work->workspace;
     wd_cuda_work without = *work;
     without.workspace = NULL;
     without.workspace_bytes = 0;
     return wd__cuda_kernels_launch(&without, WD_OP_STRIDED_COPY,
-                                   &(wd_strided_copy_args){.to = rows,
+                                   &(wd_strided_copy_args){.to = work->workspace,
                                                            .from = row,
                                                            .to_type = WD_F32,
                                                            .from_type = WD_F32,
                                                            .ndim = 2,
-                                                           .dim = {key->q_tokens, keys},
+                                                           .dim = {planned->q_tokens, keys},
                                                            .to_stride = {keys, 1},
                                                            .from_stride = {0, 1},
                                                            .alpha = 1},
@@ -219,7 +276,7 @@ static wd_status run_samples(bool *own, wd_cuda_attention *a, const wd_cuda_work
     add(&list, WD_ATTENTION_SCALE, &args->scale);
     if (args->lse) add(&list, WD_ATTENTION_LSE, args->lse + sample * args->heads * args->q_tokens);
     if (bias) add(&list, WD_ATTENTION_BIAS, bias);
-    space += wd__attention_bias_bytes(args->last_key_repeat, args->q_tokens, args->kv_tokens);
+    space += wd__attention_rows_bytes(args->last_key_repeat, args->q_tokens, args->kv_tokens);
     return wd__cudnn_planned_run(own, &a->shapes, shape, work->stream, list.count, list.id,
                                  list.address, space, err);
 }
@@ -237,7 +294,7 @@ wd_status wd__cuda_attention_launch(wd_cuda_attention *a, const wd_cuda_work *wo
     WD_TRY(wd__cudnn_shapes_find(&shape, &a->shapes, &key, err));
     if (!shape) return wd__cuda_kernels_launch(work, WD_OP_ATTENTION, args, err);
     const wd_attention_key *planned = (const wd_attention_key *)(const void *)shape->planned;
-    WD_TRY(write_bias(&bias, work, planned, args->last_key_repeat, err));
+    WD_TRY(bias_of(&bias, a, work, planned, args->last_key_repeat, err));
     if (args->bias) bias = args->bias;
     for (int64_t s = 0; s < args->samples && !own; s += planned->samples)
         WD_TRY(run_samples(&own, a, work, args, shape, bias, s, err));
@@ -253,7 +310,7 @@ static wd_status run_piece(bool *own, wd_cuda_attention *a, const wd_cuda_work *
     const wd_attention_key *planned = (const wd_attention_key *)(const void *)shape->planned;
     const wd_attention_piece piece = {planned->samples, planned->heads};
     char *dot = (char *)work->workspace +
-                wd__attention_bias_bytes(args->last_key_repeat, args->q_tokens, args->kv_tokens);
+                wd__attention_rows_bytes(args->last_key_repeat, args->q_tokens, args->kv_tokens);
     char *space = dot + wd__attention_dot_bytes(piece, args->q_tokens);
     int64_t column = head * args->head_dim;
     size_t at_q = (size_t)(sample * args->q_tokens * args->q_stride + column) * 2;
@@ -290,7 +347,7 @@ wd_status wd__cuda_attention_backward_launch(wd_cuda_attention *a, const wd_cuda
     WD_TRY(wd__cudnn_shapes_find(&shape, &a->shapes, &key, err));
     if (!shape) return wd__cuda_kernels_launch(work, WD_OP_ATTENTION_BACKWARD, args, err);
     const wd_attention_key *planned = (const wd_attention_key *)(const void *)shape->planned;
-    WD_TRY(write_bias(&bias, work, planned, args->last_key_repeat, err));
+    WD_TRY(bias_of(&bias, a, work, planned, args->last_key_repeat, err));
     for (int64_t sample = 0; sample < args->samples && !own; sample += planned->samples)
         for (int64_t head = 0; head < args->heads && !own; head += planned->heads)
             WD_TRY(run_piece(&own, a, work, args, shape, bias, sample, head, err));

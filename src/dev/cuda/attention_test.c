@@ -333,6 +333,51 @@ static void row_bias_once_per_query(void **state)
     close_attention(a);
 }
 
+/* The bias of a last key that stands for many is written once, when its shape is prepared, and for
+ * each number of keys and of what the last one stands for. No launch has a kernel of ours. */
+static void rows_of_the_bias_are_kept(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_attention *a = open_attention();
+    const int64_t own = wd_standin_own_launches();
+    const form f = {2, 0, 2, 64, 20, 33, 9, false, false, 0};
+    world_of w = make(f);
+    wd_test_ok(wd__cuda_attention_prepare(a, &w.forward, &err), &err);
+    wd_test_ok(wd__cuda_attention_backward_prepare(a, &w.backward, &err), &err);
+    wd_standin_driver_fail_after(0); /* nothing more is asked of the driver */
+    check(a, f);
+    check(a, f);
+    wd_standin_driver_fail_after(-1);
+    check(a, (form){2, 0, 2, 64, 20, 33, 8, false, false, 0});
+    check(a, (form){2, 0, 2, 64, 20, 34, 9, false, false, 0});
+    check(a, f);
+    assert_int_equal(wd_standin_own_launches(), own);
+    release(&w);
+    close_attention(a);
+}
+
+/* Whatever call of the driver fails while the bias is written: an error, and it is written later.
+ */
+static void rows_that_cannot_be_written(void **state)
+{
+    (void)state;
+    static const wd_status expected[] = {WD_OUT_OF_MEMORY, WD_DEVICE_FAULT, WD_DEVICE_FAULT};
+    wd_err err;
+    wd_cuda_attention *a = open_attention();
+    const form f = {2, 0, 2, 64, 20, 33, 9, false, false, 0};
+    world_of w = make(f);
+    for (int calls = 0; calls < 3; calls++) {
+        wd_standin_driver_fail_after(calls);
+        wd_test_refused(launch(a, &w.forward, &err), &err, expected[calls],
+                        "bias of attention for 33 keys");
+    }
+    wd_standin_driver_fail_after(-1);
+    check(a, f);
+    release(&w);
+    close_attention(a);
+}
+
 /* What cannot be planned our own kernel does, for all numbers of samples and from then on. */
 static void own_kernel_takes_over(void **state)
 {
@@ -485,7 +530,7 @@ static void without_memory(void **state)
 {
     (void)state;
     wd_err err;
-    world_of w = make((form){2, 0, 2, 64, 6, 6, 0, false, false, 0});
+    world_of w = make((form){2, 0, 2, 64, 6, 6, 3, false, false, 0});
     for (int64_t n = 1;; n++) {
         wd_cuda_attention *a;
         const wd_cuda_gpu *gpu = wd_standin_gpu();
@@ -521,6 +566,8 @@ int main(void)
         cmocka_unit_test(what_goes_the_plain_way),
         cmocka_unit_test(old_versions_are_refused),
         cmocka_unit_test(row_bias_once_per_query),
+        cmocka_unit_test(rows_of_the_bias_are_kept),
+        cmocka_unit_test(rows_that_cannot_be_written),
         cmocka_unit_test(own_kernel_takes_over),
         cmocka_unit_test(preparing_warns),
         cmocka_unit_test(samples_one_by_one),

@@ -2,10 +2,10 @@
  * and the workspace that it takes. Pure: asked in dry runs, too.
  *
  * cuDNN's fused attention is for bf16 and head dimensions of 64 and 128. A last key that stands for
- * many is a bias: a row [T] that is zero but for the log of how many, at its end. Not every version
- * of cuDNN may take a row; such a one gets it once per query, [S, T]. Both are always counted as
- * workspace, so that dry runs need not know the version: a prompt has at most 513 keys, so that
- * this is little beside the scores.
+ * many is a bias: a row [T] that is zero but for the log of how many, at its end. A run has one
+ * such row, or a few, which are kept (attention.c). Not every version of cuDNN may take a row; such
+ * a one gets it once per query, [S, T], in workspace. That is always counted, so that dry runs need
+ * not know the version: a prompt has at most 513 keys, so that this is little beside the scores.
  *
  * The backward pass that gives the same bits each time keeps the gradients of the scores of a
  * launch in 16 bits, so where these are more than WD_ATTENTION_PIECE_BYTES it goes in pieces of
@@ -66,26 +66,12 @@ static inline bool wd__attention_backward_is_fused(const wd_attention_backward_a
            wd__attention_is_aligned(a->dk) && wd__attention_is_aligned(a->dv);
 }
 
-/* The row bias. */
-static inline size_t wd__attention_row_bytes(int64_t last_key_repeat, int64_t kv_tokens)
-{
-    return last_key_repeat > 1 ? wd_round_up((size_t)kv_tokens * sizeof(float), 256) : 0;
-}
-
-/* The same once per query; 0: this form is not used. */
+/* The row bias once per query; 0: this form is not used. */
 static inline size_t wd__attention_rows_bytes(int64_t last_key_repeat, int64_t q_tokens,
                                               int64_t kv_tokens)
 {
     const size_t bytes = wd_round_up((size_t)(q_tokens * kv_tokens) * sizeof(float), 256);
     return last_key_repeat > 1 && bytes <= WD_ATTENTION_ROWS_BYTES ? bytes : 0;
-}
-
-/* Both, one after the other. */
-static inline size_t wd__attention_bias_bytes(int64_t last_key_repeat, int64_t q_tokens,
-                                              int64_t kv_tokens)
-{
-    return wd__attention_row_bytes(last_key_repeat, kv_tokens) +
-           wd__attention_rows_bytes(last_key_repeat, q_tokens, kv_tokens);
 }
 
 /* What a plan of the backward pass may take for `pairs` (sample, head) pairs. */
@@ -124,7 +110,7 @@ static inline size_t wd__attention_dot_bytes(wd_attention_piece piece, int64_t q
 /* Bytes of workspace: the bias, then the plan's. Our own kernel takes none. */
 static inline size_t wd__attention_workspace(const wd_attention_args *a)
 {
-    return wd__attention_bias_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
+    return wd__attention_rows_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
            WD_ATTENTION_PLAN_BYTES;
 }
 
@@ -135,7 +121,7 @@ static inline size_t wd__attention_backward_workspace(const wd_attention_backwar
 {
     const wd_attention_piece piece = wd__attention_piece_of(a, piece_bytes);
     const size_t fused =
-        wd__attention_bias_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
+        wd__attention_rows_bytes(a->last_key_repeat, a->q_tokens, a->kv_tokens) +
         wd__attention_dot_bytes(piece, a->q_tokens) + WD_ATTENTION_PLAN_BYTES +
         wd__attention_scores_bytes(piece.samples * piece.heads, a->q_tokens, a->kv_tokens);
     const size_t own = wd__cuda_kernels_workspace(WD_OP_ATTENTION_BACKWARD, a);
