@@ -348,7 +348,8 @@ static bool check_forward(rig *r, const form *f, const arrays *a, wd_err *err)
                         .groups = 1,
                         .width = f->q_tokens,
                         .absolute = lse_tolerance};
-    return compare(r, &o) & compare(r, &lse);
+    const bool same = compare(r, &o);
+    return compare(r, &lse) && same;
 }
 
 static bool check_backward(rig *r, const form *f, const arrays *a, wd_err *err)
@@ -363,7 +364,8 @@ static bool check_backward(rig *r, const form *f, const arrays *a, wd_err *err)
     const result dq = tokens_of("dq", (void *const *)a->dq, a->q_rows, a->q_stride, f);
     const result dk = tokens_of("dk", (void *const *)a->dk, a->kv_rows, a->kv_stride, f);
     const result dv = tokens_of("dv", (void *const *)a->dv, a->kv_rows, a->kv_stride, f);
-    return compare(r, &dq) & compare(r, &dk) & compare(r, &dv);
+    const bool same_q = compare(r, &dq), same_k = compare(r, &dk);
+    return compare(r, &dv) && same_k && same_q;
 }
 
 static bool check_form(rig *r, const form *f)
