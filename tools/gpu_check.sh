@@ -193,13 +193,16 @@ speed() {
     share step-4096 "train 1.3B, 8 blocks, 4096 tokens"
 }
 
-# Sets $python to a Python that has PyTorch: that of PATH, or that of the environment whose
-# libraries the tests of `first` found.
+# Sets $python to a Python whose PyTorch can use the device: that of PATH, or that of the environment
+# whose libraries the tests of `first` found.
 find_torch() {
-    found_by_first=$(sed -n 's|^.*"\(/.*\)/lib/python3[^/]*/site-packages/nvidia/.*|\1/bin/python3|p' \
-        "$kept/first/properties.json" 2>/dev/null | head -n 1)
+    libraries_of_python='s|^.*"\(/.*\)/lib/python3[^/]*/site-packages/nvidia/.*|\1/bin/python3|p'
+    found_by_first=$(sed -n "$libraries_of_python" "$kept/first/properties.json" 2>/dev/null |
+        head -n 1)
+    works='import torch'
+    case $device in cuda*) works="$works; assert torch.cuda.is_available()" ;; esac
     for python in python3 $found_by_first; do
-        timeout -k 5 60 "$python" -c 'import torch' 2>/dev/null && return
+        timeout -k 5 60 "$python" -c "$works" 2>/dev/null && return
     done
     return 1
 }
@@ -211,7 +214,7 @@ least_ratio() { # FILE
 }
 
 pytorch() {
-    find_torch || { not_run pytorch "no python3 has torch"; return; }
+    find_torch || { not_run pytorch "no python3 has torch for $device"; return; }
     step "PyTorch" "$python" bench/pytorch_models.py --program "$program" --device "$device" \
         ${PYTORCH_TOKENS:+--tokens "$PYTORCH_TOKENS"}
     found pytorch "$(least_ratio "$out")"

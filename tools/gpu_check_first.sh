@@ -137,8 +137,8 @@ first_offload() {
 # Beside what `bench` has measured. Compiling takes a minute; less time is for what is not compiled.
 first_pytorch() {
     if ! find_torch; then
-        tell "PyTorch: not run: no python3 has torch"
-        not_run first-pytorch "no python3 has torch"
+        tell "PyTorch: not run: no python3 has torch for $device"
+        not_run first-pytorch "no python3 has torch for $device"
         return
     fi
     eager=--eager
