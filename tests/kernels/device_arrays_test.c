@@ -55,7 +55,7 @@ static int status_with(fault f)
             if (y[i] != 2 * (float)i || x[i] != (float)i) _exit(2);
         _exit(y[COUNT - 1] == 1 ? 0 : 3);
     }
-    int status;
+    int status = 0;
     assert_true(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
     return WEXITSTATUS(status);
 }
