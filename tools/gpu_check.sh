@@ -193,7 +193,7 @@ speed() {
     share step-4096 "train 1.3B, 8 blocks, 4096 tokens"
 }
 
-# Sets $python to a Python whose PyTorch can use the device: that of PATH, or that of the environment
+# Sets $python to a Python whose PyTorch can use the device: that of PATH, or of the environment
 # whose libraries the tests of `first` found.
 find_torch() {
     libraries_of_python='s|^.*"\(/.*\)/lib/python3[^/]*/site-packages/nvidia/.*|\1/bin/python3|p'
