@@ -50,7 +50,7 @@ static void host_memory_is_what_was_planned(void **state)
     static const char *const places[] = {"cpu", "disk"};
     if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     for (int i = 0; i < 2; i++) {
-        double planned, measured;
+        double planned = 0, measured = 0;
         run_ranks(MPIRUN("2", QUANTISED(wd_test_path("memory"), "int8", places[i]), "--distributed",
                          "--profile_memory"));
         wd_program_succeeded(&program);
