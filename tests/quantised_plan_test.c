@@ -4,6 +4,7 @@
 #include "program.h"
 #include "sparse.h"
 #include "test_preset.h"
+#include "core/text.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "testing.h"
+#include "core/text.h"
 
 /* Writes lines first, first + step, ... of a table to one file in `dtype` (islands too). Lines
  * without elements, and the line that `skip` names, are left out. */

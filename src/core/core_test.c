@@ -5,12 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/arena.h"
 #include "core/dtype.h"
 #include "core/host.h"
+#include "core/memory.h"
 #include "core/random.h"
 #include "core/tensor.h"
 #include "sanitized.h"
+#include "core/text.h"
 
 /* Every finite f16 is unchanged after conversion to f32 and back; ties are rounded to even. */
 static void f16_round_trip(void **state)

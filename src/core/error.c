@@ -3,9 +3,10 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "core/terminal_safe.h"
+#include "core/text.h"
 
 static _Thread_local struct {
     wd_shortage_fn *fn;
@@ -79,4 +80,21 @@ wd_status wd_fail_in(wd_err *err, const char *format, ...)
     }
     wd_make_terminal_safe(err->message);
     return err->status;
+}
+
+/* ---- internal errors ---- */
+
+__attribute__((noreturn)) void wd__require_failed(const char *file, int line, const char *format,
+                                                  ...)
+{
+    char message[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(message, sizeof message, format, list);
+    va_end(list);
+    fprintf(stderr,
+            "wandistiller: internal error at %s:%d: %s. This is a defect of the program: please "
+            "report it with the command that was run\n",
+            file, line, message);
+    abort();
 }

@@ -2,7 +2,7 @@
  * threads of a loop.
  *
  * Errors. A function that touches files, devices or other processes returns a wd_status and fills a
- * wd_err. Nothing here ends the process. */
+ * wd_err. Only WD_REQUIRE ends the process, where it finds a defect of the program itself. */
 #ifndef WD_CORE_ERROR_H
 #define WD_CORE_ERROR_H
 
@@ -40,5 +40,20 @@ void wd_on_shortage(wd_shortage_fn *fn, void *context);
         status = (call);                                                                           \
         if (status != WD_OK) goto out;                                                             \
     } while (0)
+
+/* ---- internal errors ----
+ *
+ * Checks in every build, release builds included, of counts, sizes and indices that another module
+ * computed and on which memory safety depends. Input from outside (files, options, sockets) is
+ * never checked with this; a wrong one is reported by a wd_err. Conditions that only a debug build
+ * needs to check use assert(). */
+
+/* Ends the process with one line that names the place and the message if `condition` is false. */
+#define WD_REQUIRE(condition, ...)                                                                 \
+    ((condition) ? (void)0 : wd__require_failed(__FILE__, __LINE__, __VA_ARGS__))
+
+/* Writes "wandistiller: internal error at FILE:LINE: MESSAGE ..." to standard error and aborts. */
+__attribute__((noreturn)) void wd__require_failed(const char *file, int line, const char *format,
+                                                  ...) __attribute__((format(printf, 3, 4)));
 
 #endif

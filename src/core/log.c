@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/terminal_safe.h"
 #include "core/text.h"
 
 enum { MESSAGE_MAX = 1 << 15, KEPT_MAX = 14 << 10 }; /* a command to paste may be long */

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -205,4 +206,26 @@ void wd__alloc_fail_at(int64_t n)
 void wd__alloc_fail_from(int64_t n)
 {
     fail_calls(atomic_load(&calls) + n, INT64_MAX);
+}
+
+/* ---- arenas ---- */
+
+wd_arena wd_arena_over(void *base, size_t capacity)
+{
+    return (wd_arena){.base = base, .capacity = capacity};
+}
+
+void *wd_arena_push(wd_arena *arena, size_t bytes)
+{
+    size_t size = wd_round_up(bytes, WD_ARENA_ALIGN);
+    if (size > arena->capacity - arena->used) {
+        fprintf(stderr,
+                "wandistiller: bug: arena of %zu bytes has %zu in use and is asked for %zu\n",
+                arena->capacity, arena->used, size);
+        abort();
+    }
+    void *block = (void *)((uintptr_t)arena->base + arena->used);
+    arena->used += size;
+    if (arena->used > arena->peak) arena->peak = arena->used;
+    return block;
 }

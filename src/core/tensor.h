@@ -55,7 +55,4 @@ typedef struct wd_tensor_table {
     int stages;
 } wd_tensor_table;
 
-/* Writes "[3, 16, 1, 2, 2]" into `out`; returns `out`. */
-const char *wd_dims_text(char *out, size_t out_bytes, const int64_t *dim, int ndim);
-
 #endif

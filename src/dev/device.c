@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/device_impl.h"
 #include "dev/pinned.h"
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "core/checked.h"
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/device_impl.h"
 
 typedef struct dry_device {

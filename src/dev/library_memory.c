@@ -1,7 +1,7 @@
 /* See dev/library_memory.h. */
 #include "dev/library_memory.h"
 
-#include "core/require.h"
+#include "core/error.h"
 #include "dev/device_impl.h"
 
 bool wd_device_beside_is_estimate(const wd_device *device)

@@ -1,8 +1,8 @@
 /* Peers: dispatch to the kind of device, and peers of plans. See dev/peers.h. */
 #include "dev/peers.h"
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/device_impl.h"
 
 bool wd_peers_may(const wd_device *device)

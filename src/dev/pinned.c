@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "core/checked.h"
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/device_impl.h"
 #include "dev/pinned.h"
 

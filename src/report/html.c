@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/terminal_safe.h"
+#include "core/text.h"
 
 enum { TEXT_MAX = 4096, SAY_MAX = 1024 };
 

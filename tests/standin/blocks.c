@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/require.h"
+#include "core/error.h"
 #include "standin/fiber.h"
 #include "standin/inside.h"
 

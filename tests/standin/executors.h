@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/error.h"
 #include "core/parallel.h"
-#include "core/require.h"
 #include "dev/cpu/cpu.h"
 #include "dev/sum_order.h"
 #include "sanitized.h"

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/require.h"
+#include "core/error.h"
 
 #if defined(__x86_64__)
 #define WD_FIBER_SWITCH 1

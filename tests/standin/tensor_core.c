@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/require.h"
+#include "core/error.h"
 #include "dev/cpu/reference.h"
 #include "standin/libraries.h"
 

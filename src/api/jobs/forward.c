@@ -15,6 +15,7 @@
 #include "core/checked.h"
 #include "core/host.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "io/file/writable.h"
 #include "model/text/umt5.h"
 #include "model/vae/vae.h"

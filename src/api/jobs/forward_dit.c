@@ -11,6 +11,7 @@
 #include "api/jobs/tensor_file.h"
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "dev/ops.h"
 #include "model/dit/dit.h"
 #include "teacher/plan/stage_layout.h"

@@ -22,6 +22,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "io/file/writable.h"
 #include "io/text/prompts.h"
 #include "model/sampling/picture.h"

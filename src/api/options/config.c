@@ -9,7 +9,7 @@
 #include "api/options/tables.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/file/file.h"
 
 /* ---- options from JSON ---- */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "api/options/tables.h"
-#include "core/shell.h"
+#include "core/text.h"
 
 enum { SHORT_WORD = 2048 };
 

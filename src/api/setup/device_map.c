@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/terminal_safe.h"
 #include "core/text.h"
 
 /* Cells of a transformer: the modules of the embedding, the blocks, the modules of the head. */

@@ -9,7 +9,7 @@
 #include "api/options/tables.h"
 #include "api/setup/dtypes.h"
 #include "core/log.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/file/writable.h"
 #include "train/network/init.h"
 

@@ -3,8 +3,8 @@
 
 #include <float.h>
 
+#include "core/error.h"
 #include "core/parallel.h"
-#include "core/require.h"
 #include "dev/codec/float8.h"
 #include "dev/codec/k_quants.h"
 #include "dev/codec/legacy_quants.h"

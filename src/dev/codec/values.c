@@ -1,7 +1,7 @@
 /* Weights as floats: see dev/codec/values.h. */
 #include "dev/codec/values.h"
 
-#include "core/require.h"
+#include "core/error.h"
 #include "dev/codec/codec.h"
 #include "dev/ops.h"
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/parallel.h"
-#include "core/require.h"
 #include "core/text.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/isa/isa.h"

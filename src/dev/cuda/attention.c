@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/cuda/attention_graph.h"
 #include "dev/cuda/attention_way.h"
 #include "dev/cuda/cudnn_graph.h"

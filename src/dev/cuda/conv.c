@@ -1,7 +1,7 @@
 /* Convolutions by cuDNN: what library.h declares of them. How a shape is planned, and what becomes
  * of shapes that cuDNN refuses, says cudnn_shapes.h; a sample is a picture there. */
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/cuda/conv_graph.h"
 #include "dev/cuda/cudnn_graph.h"
 

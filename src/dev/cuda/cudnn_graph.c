@@ -2,7 +2,7 @@
  * dev/cuda/cudnn_graph.h. */
 #include "dev/cuda/cudnn_graph.h"
 
-#include "core/require.h"
+#include "core/error.h"
 
 /* ---- the library ---- */
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/require.h"
+#include "core/error.h"
 
 enum { CANDIDATES = WD_CUDNN_CANDIDATES_MAX / 2, NOTES = 32 }; /* of a heuristic; of an engine */
 

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "core/text.h"
 #include "dev/cuda/cudnn_graph.h"
 

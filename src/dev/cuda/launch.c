@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <math.h>
 
-#include "core/require.h"
+#include "core/error.h"
 #include "dev/cuda/kernels/args.h"
 #include "dev/cuda/kernels/product_shape.h"
 #include "dev/cuda/kernels/row_shape.h"

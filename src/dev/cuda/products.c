@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/cuda/products_impl.h"
 
 /* ---- open and close ---- */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "core/shell.h"
+#include "core/text.h"
 
 enum { ID_MAX = 200, COMMIT_MAX = 128 };
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "wandistiller_status.h"
 
 enum { FILES_MAX = 16384 };

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/require.h"
+#include "core/error.h"
 #include "io/file/file.h"
 
 bool wd_path_has_ending(const char *path, const char *ending)

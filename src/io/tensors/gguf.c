@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "core/unicode.h"
 #include "io/json/json.h"
 #include "io/tensors/gguf_cursor.h"

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/terminal_safe.h"
+#include "core/text.h"
 
 enum { KEY_BYTES_MAX = 65535, COUNT_MAX = 65536 };
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/tensors/gguf.h"
 #include "io/tensors/gguf_cursor.h"
 #include "io/tensors/safetensors_impl.h"

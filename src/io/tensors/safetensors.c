@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "core/memory.h"
-#include "core/terminal_safe.h"
 #include "core/text.h"
 #include "io/file/file.h"
 #include "io/file/hub.h"

@@ -18,7 +18,7 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/file/hub.h"
 #include "io/file/mapped.h"
 #include "io/json/json.h"

@@ -11,7 +11,7 @@
 
 #include "core/dtype.h"
 #include "core/memory.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/json/json.h"
 #include "io/tensors/safetensors_impl.h"
 

@@ -1,6 +1,7 @@
 /* Scales of quantised weights: what is paired, and a table of damaged and unknown files, each
  * refused by name. */
 #include "testing.h"
+#include "core/text.h"
 
 #include "io/tensors/safetensors.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "core/require.h"
+#include "core/error.h"
 
 enum { NAME_MAX_CHARS = 31, WHOLE_MAX_CHARS = 24 };
 

@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "core/stop.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/file/file.h"
 #include "io/json/json.h"
 #include "io/text/spiece.h"

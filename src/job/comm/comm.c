@@ -2,7 +2,7 @@
 #include "job/comm/comm.h"
 
 #include "core/clock.h"
-#include "core/require.h"
+#include "core/error.h"
 
 /* The number of this rank in the group. */
 static int member_of(const wd_comm *comm, const wd_group *group)

@@ -11,7 +11,7 @@
  *
  * Operations return no error: a rank that fails ends the whole job (job/watch/watch.h), so that an
  * operation either completes or nobody is left to wait for it. Offsets, sizes and ranks that do not
- * fit together end the process, in release builds too (core/require.h). Each kind of communicator
+ * fit together end the process, in release builds too (core/error.h). Each kind of communicator
  * is a file beside this one: threads.c (also for a run without ranks), mpi.c, dry.c. */
 #ifndef WD_JOB_COMM_COMM_H
 #define WD_JOB_COMM_COMM_H

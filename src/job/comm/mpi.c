@@ -21,8 +21,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "core/thread.h"
 #include "job/comm/comm.h"
 #include "job/comm/mpi_impl.h"

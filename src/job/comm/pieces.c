@@ -1,7 +1,7 @@
 /* See job/comm/pieces.h. All buckets but the last have the same size. */
 #include "job/comm/pieces.h"
 
-#include "core/require.h"
+#include "core/error.h"
 
 enum { BUCKETS_WANTED = 8 };
 

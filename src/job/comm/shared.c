@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/error.h"
 #include "core/file_space.h"
 #include "core/memory.h"
-#include "core/require.h"
 
 struct wd_shared {
     char *data;

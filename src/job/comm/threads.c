@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "job/comm/comm.h"
 
 typedef struct hub hub;

@@ -3,9 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/require.h"
+#include "core/error.h"
 #include "core/tensor.h"
-#include "core/terminal_safe.h"
 #include "core/text.h"
 #include "io/json/json.h"
 #include "model/convert/inspect.h"

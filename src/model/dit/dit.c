@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#include "core/require.h"
+#include "core/error.h"
 #include "model/dit/dit_impl.h"
 
 int64_t wd_dit_tokens(const wd_dit_config *config, const wd_dit_shape *shape)

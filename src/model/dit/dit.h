@@ -16,7 +16,7 @@
 #ifndef WD_MODEL_DIT_DIT_H
 #define WD_MODEL_DIT_DIT_H
 
-#include "core/arena.h"
+#include "core/memory.h"
 #include "dev/device.h"
 #include "model/tables/dit_table.h"
 

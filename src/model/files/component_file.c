@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "core/log.h"
-#include "core/terminal_safe.h"
 #include "core/text.h"
 #include "io/file/file.h"
 #include "io/json/json.h"

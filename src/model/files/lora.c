@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/text.h"
 #include "dev/codec/values.h"
 #include "io/tensors/safetensors_key.h"
 #include "model/files/lora_name.h"

@@ -14,7 +14,6 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/terminal_safe.h"
 #include "core/text.h"
 #include "io/json/json.h"
 

@@ -8,7 +8,6 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/terminal_safe.h"
 #include "core/text.h"
 #include "io/file/hub.h"
 #include "io/json/json.h"

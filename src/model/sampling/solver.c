@@ -11,8 +11,8 @@
  * Diffusion Models", 2023; B(h) is h (bh1) or e^h - 1 (bh2). */
 #include <math.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/ops.h"
 #include "model/sampling/schedule.h"
 

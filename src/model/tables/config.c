@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "model/tables/config_read.h"
 
 enum { EXTENT_MAX = 1 << 20, CHANNELS_MAX = 1 << 14, UMT5_LAYERS_MAX = 1 << 10, PATCH_MAX = 64 };

@@ -3,7 +3,7 @@
  * steps offset) are not read. */
 #include <string.h>
 
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "model/tables/config_read.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 
 /* The extents that occur in shapes. */
 typedef enum extent { ONE, TWO, SIX, D, D6, E, FREQ, TEXT, IN, PF, PH, PW, OUT, EXTENTS } extent;

@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/codec/values.h"
 #include "model/dit/linear.h"
 #include "model/text/umt5_impl.h"

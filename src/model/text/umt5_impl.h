@@ -2,7 +2,7 @@
 #ifndef WD_MODEL_TEXT_UMT5_IMPL_H
 #define WD_MODEL_TEXT_UMT5_IMPL_H
 
-#include "core/arena.h"
+#include "core/memory.h"
 #include "model/text/umt5_table.h"
 
 struct wd_umt5 {

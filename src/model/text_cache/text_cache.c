@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/progress.h"
-#include "core/require.h"
 #include "io/text/prompts.h"
 #include "io/text/tokenizer.h"
 

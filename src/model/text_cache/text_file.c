@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "core/memory.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "dev/device.h"
 
 /* The format with its version, which is raised when the meaning of a file changes. */

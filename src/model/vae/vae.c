@@ -11,8 +11,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/arena.h"
 #include "core/memory.h"
+#include "core/text.h"
 #include "model/tables/weights.h"
 #include "model/vae/vae_ops.h"
 

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 
 enum { TABLE_MAX = WD_VAE_LAYERS_MAX * WD_VAE_SLOTS * 2, PREFIX_MAX = 96 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/checked.h"
-#include "core/require.h"
+#include "core/error.h"
 #include "model/vae/vae_ops.h"
 
 /* ---- memory of a pass ---- */

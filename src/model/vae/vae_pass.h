@@ -19,9 +19,9 @@
 
 /* ---- memory of a pass: a first-fit allocator within one range ----
  *
- * It is no stack like core/arena.h, because in a chain of layers the input is freed while the later
- * output stays. The pass first runs once without launches to find the peak; the same order of calls
- * then gives the same addresses, so the peak is exact. */
+ * It is no stack like core/memory.h, because in a chain of layers the input is freed while the
+ * later output stays. The pass first runs once without launches to find the peak; the same order of
+ * calls then gives the same addresses, so the peak is exact. */
 
 enum { WD_VAE_POOL_BLOCKS = 320 };
 

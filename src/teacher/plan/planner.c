@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "teacher/plan/planner_predict.h"
 
 enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };

@@ -2,7 +2,7 @@
 #include "teacher/plan/stage_layout.h"
 
 #include "core/checked.h"
-#include "core/require.h"
+#include "core/error.h"
 #include "dev/codec/values.h"
 #include "dev/ops.h"
 #include "model/files/overlay.h"

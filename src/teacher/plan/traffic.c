@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/require.h"
+#include "core/error.h"
 
 /* A sum over the moves of a sweep, each of which counts `times` times. */
 typedef struct sum {

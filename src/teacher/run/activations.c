@@ -3,8 +3,8 @@
 
 #include <inttypes.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/ops.h"
 
 static wd_dit_context context_of(wd_activations *s, int64_t samples, bool negative)

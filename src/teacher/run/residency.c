@@ -1,8 +1,8 @@
 /* Residencies: see teacher/run/residency.h. */
 #include "teacher/run/residency.h"
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "teacher/run/residency_part.h"
 
 struct wd_residency {

@@ -11,9 +11,9 @@
  * What is converted or sent to devices, the ranks of a host share as well. */
 #include "teacher/run/residency_part.h"
 
+#include "core/error.h"
 #include "core/memory.h"
 #include "core/progress.h"
-#include "core/require.h"
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 

@@ -1,8 +1,8 @@
 /* The order of streamed stages: see teacher/run/stage_order.h. */
 #include "teacher/run/stage_order.h"
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 
 enum { SWEEPS = 8 }; /* that the sequence has room for */
 

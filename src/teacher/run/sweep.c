@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "teacher/plan/placement_bytes.h"
 #include "teacher/plan/stage_layout.h"
 #include "teacher/run/activations.h"

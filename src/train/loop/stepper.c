@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 
 enum { RESULTS_UNDER_WAY = 2, KEY_BYTES = 64 };
 

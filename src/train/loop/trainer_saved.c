@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "core/log.h"
-#include "core/terminal_safe.h"
 #include "core/text.h"
 #include "train/loop/trainer_impl.h"
 #include "train/targets/chord.h"

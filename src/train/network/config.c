@@ -7,7 +7,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/terminal_safe.h"
 #include "core/text.h"
 
 enum {

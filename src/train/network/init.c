@@ -22,9 +22,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "core/text.h"
 #include "dev/codec/values.h"
 #include "train/network/config.h"

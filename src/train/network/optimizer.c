@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/moments.h"
 #include "dev/ops.h"
 #include "train/network/optimizer_host.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/moments.h"
 
 static wd_status lay_out(wd_params *params, wd_err *err)

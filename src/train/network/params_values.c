@@ -1,6 +1,6 @@
 /* Values of the flat parameters on their way: between what is aside and what is whole, and to what
  * passes take. See params.h. */
-#include "core/require.h"
+#include "core/error.h"
 #include "train/network/params.h"
 
 void wd__params_await(const wd_params *params, wd_queue *queue)

@@ -7,8 +7,8 @@
 #include <assert.h>
 #include <inttypes.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/ops.h"
 
 struct wd_pass {

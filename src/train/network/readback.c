@@ -4,8 +4,8 @@
 
 #include <inttypes.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 
 typedef struct slot {
     float *value;

@@ -3,8 +3,8 @@
 
 #include <assert.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/ops.h"
 
 /* A part of an island that one rank owns. */

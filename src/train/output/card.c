@@ -6,8 +6,7 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "core/shell.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/file/file.h"
 #include "wandistiller.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/log.h"
-#include "core/shell.h"
+#include "core/text.h"
 #include "io/file/file.h"
 #include "train/output/best.h"
 #include "train/output/checkpoint_folder.h"

@@ -3,8 +3,8 @@
 
 #include <inttypes.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/ops.h"
 
 struct wd_batches {

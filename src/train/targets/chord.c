@@ -3,8 +3,8 @@
 
 #include <inttypes.h>
 
+#include "core/error.h"
 #include "core/random.h"
-#include "core/require.h"
 #include "model/sampling/schedule.h"
 
 /* A slot's blocks end every L rounds, and slot j began at round j mod K, so the slots whose blocks

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "core/require.h"
+#include "core/error.h"
 #include "dev/ops.h"
 
 enum { TERMS_MAX = sizeof((wd_combine_args){0}).x / sizeof(float *) };

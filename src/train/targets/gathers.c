@@ -3,8 +3,8 @@
 
 #include <inttypes.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 
 /* A gather, and what it needs on its way. */
 typedef struct transfer {

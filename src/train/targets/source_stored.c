@@ -10,8 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
 #include "dev/ops.h"
 #include "train/targets/chord.h"
 #include "train/targets/chord_pool.h"

@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "train/targets/source_trajectory_impl.h"
 
 /* ---- chords of the trajectories' blocks, as batches need them: see train/targets/chord.h ---- */

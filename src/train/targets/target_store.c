@@ -8,9 +8,9 @@
 #define XXH_STATIC_LINKING_ONLY /* declares the state, which is on the stack here */
 #include <xxhash.h>
 
+#include "core/error.h"
 #include "core/memory.h"
-#include "core/require.h"
-#include "core/terminal_safe.h"
+#include "core/text.h"
 #include "io/tensors/safetensors.h"
 
 /* One file of targets. */

@@ -3,9 +3,9 @@
 
 #include <inttypes.h>
 
+#include "core/error.h"
 #include "core/memory.h"
 #include "core/random.h"
-#include "core/require.h"
 #include "model/sampling/schedule.h"
 
 enum { EXPERTS_ENOUGH = 4096 };

@@ -4,7 +4,7 @@
 
 #include "dev/cpu/isa/isa.h"
 
-#include "core/require.h"
+#include "core/error.h"
 #include "dev/cpu/isa/product.h"
 #include "dev/math.h"
 

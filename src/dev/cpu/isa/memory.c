@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "core/require.h"
+#include "core/error.h"
 #include "dev/cpu/isa/rows.h"
 #include "dev/strided_walk.h"
 

@@ -21,7 +21,7 @@
 
 #include "dev/cpu/isa/isa.h"
 
-#include "core/require.h"
+#include "core/error.h"
 #include "dev/cpu/isa/product.h"
 #include "dev/cpu/winograd_plan.h"
 

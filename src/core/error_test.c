@@ -1,5 +1,5 @@
-/* WD_REQUIRE guards release builds, too: see core/require.h. */
-#include "core/require.h"
+/* WD_REQUIRE guards release builds, too: see core/error.h. */
+#include "core/error.h"
 
 #include "aborts.h"
 
@@ -16,7 +16,7 @@ static void a_broken_requirement_says_so_and_aborts(void **state)
     (void)state;
     wd_test_aborts(require_too_much, NULL, "9 of at most 8 places");
     wd_test_aborts(require_too_much, NULL, "wandistiller: internal error at ");
-    wd_test_aborts(require_too_much, NULL, "require_test.c:");
+    wd_test_aborts(require_too_much, NULL, "error_test.c:");
 }
 
 int main(void)
