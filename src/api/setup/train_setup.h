@@ -6,7 +6,7 @@
 #ifndef WD_API_SETUP_TRAIN_SETUP_H
 #define WD_API_SETUP_TRAIN_SETUP_H
 
-#include "io/tensors/safetensors_key.h"
+#include "io/tensors/safetensors.h"
 #include "io/text/prompts.h"
 #include "model/text_cache/prompt_embeds.h"
 #include "train/loop/trainer.h"

@@ -6,6 +6,7 @@
 #define WD_IO_FILE_FILE_H
 
 #include <dirent.h>
+#include <stddef.h>
 
 #include "core/error.h"
 
@@ -91,5 +92,20 @@ wd_status wd_folder_list_open(wd_folder_list *out, const char *folder,
                               int (*compare)(const struct dirent **, const struct dirent **),
                               wd_err *err);
 void wd_folder_list_close(wd_folder_list *list); /* a zeroed list is allowed */
+
+/* ---- mapped files ----
+ *
+ * A record of the files that are mapped into memory, so that a failed access can be reported by
+ * name.
+ *
+ * A page of a mapped file that cannot be read (the file was cut short meanwhile, or its disk fails)
+ * raises SIGBUS in the thread that reads it. wd_mapped_file_at (wandistiller_status.h) says which
+ * file it was. */
+
+/* Records that [begin, begin + bytes) is the file `path`. The caller keeps the string `path` and
+ * calls wd_mapped_forget before munmap. May be called from any thread. After 16,384 files no more
+ * are recorded. */
+void wd_mapped_note(const void *begin, size_t bytes, const char *path);
+void wd_mapped_forget(const void *begin);
 
 #endif

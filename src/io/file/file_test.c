@@ -1,15 +1,17 @@
-/* Tests of file writing: whole or not at all, and errors that name path and reason. */
-#include "json_failing.h"
+/* Tests of file writing: whole or not at all, and errors that name path and reason. All files of a
+ * model in many shards are known by name. */
 #include "testing.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <dirent.h>
 #include <unistd.h>
 
+#include "io/file/file.h"
 #include "io/json/json.h"
+#include "json_failing.h"
 
 static const char *in_folder(char path[WD_PATH_MAX], const char *name)
 {
@@ -245,6 +247,25 @@ static void scratch_has_no_name(void **state)
     wd_test_refused(wd_file_scratch(&fd, path, &err), &err, WD_NOT_FOUND, "scratch/x");
 }
 
+enum { FILES = 5000 };
+
+static void many_files_are_known(void **state)
+{
+    (void)state;
+    static char place[FILES], path[FILES][16];
+    char found[64];
+    for (int i = 0; i < FILES; i++) {
+        snprintf(path[i], sizeof path[i], "shard-%d", i);
+        wd_mapped_note(&place[i], 1, path[i]);
+    }
+    for (int i = 0; i < FILES; i += 499) {
+        assert_true(wd_mapped_file_at(found, sizeof found, &place[i]));
+        assert_string_equal(found, path[i]);
+    }
+    for (int i = 0; i < FILES; i++) wd_mapped_forget(&place[i]);
+    assert_false(wd_mapped_file_at(found, sizeof found, &place[FILES - 1]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +278,7 @@ int main(void)
         cmocka_unit_test(json_limits),
         cmocka_unit_test(json_without_memory),
         cmocka_unit_test(scratch_has_no_name),
+        cmocka_unit_test(many_files_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,8 @@
 #ifndef WD_IO_TENSORS_GGUF_H
 #define WD_IO_TENSORS_GGUF_H
 
-#include "io/tensors/safetensors_file.h"
+#include "io/tensors/safetensors.h"
+#include "io/tensors/safetensors_impl.h"
 
 /* Whether the mapped file is one, by its first bytes. */
 bool wd__gguf_is(const wd_safetensors_file *file);
@@ -38,5 +39,18 @@ wd_status wd_gguf_create(wd_safetensors_writer **out, const char *path,
 
 /* Puts zeros up to where the next tensor begins. */
 wd_status wd_gguf_pad(wd_safetensors_writer *writer, wd_err *err);
+
+/* ---- a tokenizer ----
+ *
+ * A text encoder's file may have one in its metadata, as llama.cpp's converter writes that of T5
+ * and UMT5: tokens, their scores and types, and the map of characters. */
+
+/* Whether the set is a GGUF file whose metadata name a tokenizer. */
+bool wd_gguf_has_spiece(const wd_safetensors *set);
+
+/* Makes of them a SentencePiece model, the bytes of a spiece.model, which are checked when it is
+ * opened (io/text/spiece_check.c). Another kind than T5's, lists of different lengths and values
+ * that are none are refused by name. *out is the caller's to wd_free. */
+wd_status wd_gguf_spiece(char **out, size_t *bytes, const wd_safetensors *set, wd_err *err);
 
 #endif

@@ -4,9 +4,9 @@
 
 #include "core/memory.h"
 #include "dev/codec/values.h"
-#include "io/tensors/gguf_spiece.h"
+#include "io/tensors/gguf.h"
 #include "io/tensors/safetensors.h"
-#include "io/text/spiece_check.h"
+#include "io/text/spiece.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

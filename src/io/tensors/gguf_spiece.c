@@ -1,10 +1,10 @@
-/* The tokenizer in a GGUF file: see io/tensors/gguf_spiece.h.
+/* The tokenizer in a GGUF file: see io/tensors/gguf.h.
  *
  * A SentencePiece model is a protocol buffer (ModelProto): a message for each piece, one that says
  * how it was trained, and one that says how text is normalised. The numbers of types of pieces are
  * those of GGUF's types of tokens. The metadata are read from the set's copy of them, in which
  * lengths stay as they were when the room for the model was counted. */
-#include "io/tensors/gguf_spiece.h"
+#include "io/tensors/gguf.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +12,6 @@
 
 #include "core/memory.h"
 #include "core/text.h"
-#include "io/tensors/gguf.h"
 #include "io/tensors/gguf_cursor.h"
 #include "io/tensors/safetensors_impl.h"
 

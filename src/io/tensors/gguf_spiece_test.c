@@ -2,7 +2,7 @@
  * ones are refused by name. */
 #include "gguf_forms.h"
 
-#include "io/tensors/gguf_spiece.h"
+#include "io/tensors/gguf.h"
 #include "io/text/tokenizer.h"
 
 enum { IDS = 64 };

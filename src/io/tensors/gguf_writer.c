@@ -8,7 +8,7 @@
 #include "core/memory.h"
 #include "io/tensors/gguf.h"
 #include "io/tensors/gguf_cursor.h"
-#include "io/tensors/safetensors_writer_impl.h"
+#include "io/tensors/safetensors_impl.h"
 
 /* Where a header goes; `at` NULL: it is counted only. */
 typedef struct sink {

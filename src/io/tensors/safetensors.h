@@ -6,13 +6,13 @@
  * A set is one file, or the shards that an index names. Every byte of a header is checked before a
  * pointer is formed from it: lengths, dtypes, shapes, and offsets that overlap, overrun or leave
  * gaps (as strictly as in the format's reference implementation). A file that shrinks while it is
- * mapped raises SIGBUS (io/file/mapped.h), so checkpoints are replaced by rename and never
+ * mapped raises SIGBUS (io/file/file.h), so checkpoints are replaced by rename and never
  * rewritten in place. */
 #ifndef WD_IO_TENSORS_SAFETENSORS_H
 #define WD_IO_TENSORS_SAFETENSORS_H
 
-#include "core/tensor.h"
 #include "core/error.h"
+#include "core/tensor.h"
 
 typedef struct wd_safetensors wd_safetensors;
 
@@ -98,6 +98,18 @@ void wd_safetensors_dont_need(const wd_safetensors_entry *entry);
 /* Tells the kernel whether only scattered pages will be read, so that it does not read 0.1 to 8 MiB
  * ahead with each of them. */
 void wd__safetensors_will_skip(const wd_safetensors *set, bool skip);
+
+/* ---- keys ----
+ *
+ * A hash that tells sets of weights apart without reading all of them, since reading 60 GB would
+ * take minutes. It covers the names, dtypes and shapes of all tensors, and of their values the
+ * first page of each tensor and pages at equal distances, up to 4 MiB in all. */
+
+enum { WD_SAFETENSORS_KEY_MAX = 33 };
+
+/* Writes 32 hex digits: XXH3-128 of the weights and of `more`, any text of the caller. */
+void wd_safetensors_key(char out[WD_SAFETENSORS_KEY_MAX], const wd_safetensors *weights,
+                        const char *more);
 
 /* ---- writing ---- */
 

@@ -1,10 +1,10 @@
-/* One safetensors file: see io/tensors/safetensors_file.h.
+/* One safetensors file: see io/tensors/safetensors_impl.h.
  *
  * The layout: 8 bytes with the header's length (little endian), the header (JSON: tensor name ->
  * dtype, shape, data_offsets relative to the header's end), the data. Nothing in the header is
  * trusted: the tensors must cover the data section without a gap, and each must be exactly as long
  * as dtype and shape say. */
-#include "io/tensors/safetensors_file.h"
+#include "io/tensors/safetensors_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,8 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "core/text.h"
+#include "io/file/file.h"
 #include "io/file/hub.h"
-#include "io/file/mapped.h"
 #include "io/json/json.h"
 #include "io/tensors/gguf.h"
 

@@ -1,5 +1,5 @@
-/* A hash of weights: see io/tensors/safetensors_key.h. */
-#include "io/tensors/safetensors_key.h"
+/* A hash of weights: see io/tensors/safetensors.h. */
+#include "io/tensors/safetensors.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The key of a set of weights: which changes it detects, and how few pages it reads. */
-#include "io/tensors/safetensors_key.h"
+#include "io/tensors/safetensors.h"
 
 #include "sparse.h"
 

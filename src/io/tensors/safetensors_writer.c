@@ -16,7 +16,7 @@
 #include "core/memory.h"
 #include "io/file/file.h"
 #include "io/json/json.h"
-#include "io/tensors/safetensors_writer_impl.h"
+#include "io/tensors/safetensors_impl.h"
 
 enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };
 

@@ -7,7 +7,6 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/json/json.h"
-#include "io/text/csv.h"
 
 /* Where the prompt is, if no column is given. */
 static const char *const usual_columns[] = {"prompt", "caption", "text"};
@@ -197,16 +196,119 @@ wd_status wd__prompts_read_array(wd_prompt_builder *b, char *text, size_t bytes,
                    (long long)number);
 }
 
+/* ---- comma- and tab-separated values (RFC 4180) ----
+ *
+ * A record is a line, but a field in double quotes may have line breaks, separators, and quotes
+ * that are written twice. */
+
+enum { FIELDS_MAX = 1024 };
+
+typedef struct csv_field {
+    char *text; /* not terminated */
+    size_t bytes;
+} csv_field;
+
+typedef struct csv_reader {
+    const char *path; /* for errors; borrowed */
+    char separator;   /* ',' or '\t' */
+    char *next, *end; /* what is left of the text, whose quoted fields are unquoted in place */
+    int64_t line;     /* of *next, from 1 */
+    /* the record */
+    csv_field field[FIELDS_MAX];
+    int fields;          /* 0: there are no more */
+    int64_t record_line; /* its first */
+} csv_reader;
+
+/* Begins to read `text` [bytes], which is overwritten and must live as long as the fields. */
+static void csv_begin(csv_reader *csv, char *text, size_t bytes, char separator, const char *path)
+{
+    *csv = (csv_reader){
+        .path = path, .separator = separator, .next = text, .end = text + bytes, .line = 1};
+}
+
+static bool ends_line(char c)
+{
+    return c == '\n' || c == '\r';
+}
+
+/* Steps over the LF, CR LF or CR at *p. */
+static char *step_over_break(csv_reader *csv, char *p)
+{
+    csv->line++;
+    return p + (p + 1 < csv->end && p[0] == '\r' && p[1] == '\n' ? 2 : 1);
+}
+
+/* Reads a field in quotes, of which *p is the first character behind the opening one. Sets *p to
+ * the character behind the closing one. */
+static wd_status read_quoted(csv_field *out, char **p, csv_reader *csv, wd_err *err)
+{
+    const int64_t line = csv->line;
+    char *from = *p, *to = *p;
+    for (; from < csv->end; from++) {
+        if (*from == '"' && !(from + 1 < csv->end && from[1] == '"')) {
+            *out = (csv_field){*p, (size_t)(to - *p)};
+            *p = from + 1;
+            return WD_OK;
+        }
+        if (*from == '"') from++; /* of two quotes one is kept */
+        if (*from == '\n' || (*from == '\r' && !(from + 1 < csv->end && from[1] == '\n')))
+            csv->line++;
+        *to++ = *from;
+    }
+    return wd_fail(err, WD_BAD_FORMAT,
+                   "%s: line %lld: a quote (\") begins here and does not end: write it twice where "
+                   "it belongs to the text, and put the text in quotes",
+                   csv->path, (long long)line);
+}
+
+static wd_status read_field(csv_field *out, char **p, csv_reader *csv, wd_err *err)
+{
+    char *begin = *p;
+    if (begin < csv->end && *begin == '"') {
+        (*p)++;
+        WD_TRY(read_quoted(out, p, csv, err));
+        if (*p == csv->end || **p == csv->separator || ends_line(**p)) return WD_OK;
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: line %lld: expected a separator or the end of the line behind the "
+                       "closing quote (\") of a field, found text",
+                       csv->path, (long long)csv->line);
+    }
+    while (*p < csv->end && **p != csv->separator && !ends_line(**p)) (*p)++;
+    *out = (csv_field){begin, (size_t)(*p - begin)};
+    return WD_OK;
+}
+
+/* Reads the next record; lines without any character are skipped. WD_BAD_FORMAT: a quote that does
+ * not end, text behind one, or too many fields. */
+static wd_status csv_next(csv_reader *csv, wd_err *err)
+{
+    char *p = csv->next;
+    csv->fields = 0;
+    while (p < csv->end && ends_line(*p)) p = step_over_break(csv, p);
+    csv->record_line = csv->line;
+    bool more = p < csv->end;
+    while (more) {
+        if (csv->fields == FIELDS_MAX)
+            return wd_fail(err, WD_UNSUPPORTED, "%s: line %lld: more than %d fields", csv->path,
+                           (long long)csv->record_line, FIELDS_MAX);
+        WD_TRY(read_field(&csv->field[csv->fields++], &p, csv, err));
+        more = p < csv->end && *p == csv->separator;
+        if (more) p++;
+    }
+    csv->next = p < csv->end ? step_over_break(csv, p) : p;
+    return WD_OK;
+}
+
 /* ---- tables ---- */
 
-static bool is_named(const wd_csv_field *f, const char *name, bool any_case)
+static bool is_named(const csv_field *f, const char *name, bool any_case)
 {
     if (f->bytes != strlen(name)) return false;
     return any_case ? !strncasecmp(f->text, name, f->bytes) : !memcmp(f->text, name, f->bytes);
 }
 
 /* Finds the column of the prompts in the record that names the columns. */
-static wd_status find_column(int *out, wd_prompt_builder *b, const wd_csv *csv, wd_err *err)
+static wd_status find_column(int *out, wd_prompt_builder *b, const csv_reader *csv, wd_err *err)
 {
     char names[NAMES_TEXT] = "", where[WD_PATH_MAX + 32];
     for (int i = 0; i < (b->column ? 1 : USUAL_COLUMNS); i++)
@@ -226,7 +328,7 @@ static wd_status find_column(int *out, wd_prompt_builder *b, const wd_csv *csv, 
 }
 
 /* Refuses a record that has not as many fields as the first one. */
-static wd_status check_fields(const wd_csv *csv, int columns, wd_err *err)
+static wd_status check_fields(const csv_reader *csv, int columns, wd_err *err)
 {
     if (csv->fields == columns) return WD_OK;
     return wd_fail(err, WD_BAD_FORMAT,
@@ -237,7 +339,7 @@ static wd_status check_fields(const wd_csv *csv, int columns, wd_err *err)
                    csv->fields > columns ? ": put a text with separators into quotes (\")" : "");
 }
 
-static bool is_blank_record(const wd_csv *csv)
+static bool is_blank_record(const csv_reader *csv)
 {
     return csv->fields == 1 && wd__prompt_is_blank(csv->field[0].text, csv->field[0].bytes);
 }
@@ -245,12 +347,12 @@ static bool is_blank_record(const wd_csv *csv)
 wd_status wd__prompts_read_table(wd_prompt_builder *b, char *text, size_t bytes, const char *path,
                                  char separator, wd_err *err)
 {
-    wd_csv csv;
+    csv_reader csv;
     int columns = 0, column = 0;
     bool warned = separator != '\t';
-    wd__csv_begin(&csv, text, bytes, separator, path);
+    csv_begin(&csv, text, bytes, separator, path);
     for (;;) {
-        WD_TRY(wd__csv_next(&csv, err));
+        WD_TRY(csv_next(&csv, err));
         if (!csv.fields) return WD_OK;
         if (!columns) {
             columns = csv.fields;
@@ -259,7 +361,7 @@ wd_status wd__prompts_read_table(wd_prompt_builder *b, char *text, size_t bytes,
         }
         if (columns > 1 && is_blank_record(&csv)) continue;
         WD_TRY(check_fields(&csv, columns, err));
-        const wd_csv_field *f = &csv.field[column];
+        const csv_field *f = &csv.field[column];
         const wd_prompt_line l = {f->text, f->bytes, path, csv.record_line, 0};
         WD_TRY(wd__prompt_check_line(&l, err));
         WD_TRY(wd__prompts_add(b, f->text, f->bytes, &l, err));

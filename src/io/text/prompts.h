@@ -15,7 +15,7 @@ typedef struct wd_prompts {
 } wd_prompts;
 
 /* Reads the prompts at `path`, in UTF-8 with or without a byte order mark:
- * - a .csv or .tsv file, whose first line names the columns (io/text/csv.h);
+ * - a .csv or .tsv file, whose first line names the columns (RFC 4180);
  * - a .jsonl or .ndjson file: an object or a text a line; or a .json file: an array of these;
  * - any other file: one prompt a line;
  * - a folder: its prompts.txt, else its metadata.jsonl, else its caption files: each *.txt is one

@@ -1,4 +1,5 @@
-/* A C interface to SentencePiece. It turns exceptions into errors. */
+/* A C interface to SentencePiece, which turns exceptions into errors, and a check of what
+ * SentencePiece is given. */
 #ifndef WD_IO_TEXT_SPIECE_H
 #define WD_IO_TEXT_SPIECE_H
 
@@ -27,6 +28,11 @@ int32_t wd__spiece_find(const wd_spiece *spiece, const char *piece); /* id, or -
  * time grows with the square of their number. */
 wd_status wd__spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const wd_spiece *spiece,
                             const char *text, size_t bytes, int32_t before, wd_err *err);
+
+/* Checks a spiece.model before SentencePiece reads it (spiece_check.c). Returns WD_BAD_FORMAT,
+ * naming `path`, for a model with which the library could access memory out of bounds: versions up
+ * to 0.2.1 do not check the offsets in a model. WD_OK does not mean that the model is usable. */
+wd_status wd__spiece_check(const void *model, size_t bytes, const char *path, wd_err *err);
 
 #ifdef __cplusplus
 }

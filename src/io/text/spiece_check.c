@@ -1,4 +1,4 @@
-/* The checks of a spiece.model: see io/text/spiece_check.h.
+/* The checks of a spiece.model: see io/text/spiece.h.
  *
  * The file is a protocol buffer (ModelProto of SentencePiece). A pass over its fields checks
  *
@@ -9,7 +9,7 @@
  *   into the block without checking them (CVE-2026-1260, issue 1269 of its project), and writes the
  *   keys that match at one position into an array of 32;
  * - the size of everything else, since small fields cost much memory once they are parsed. */
-#include "io/text/spiece_check.h"
+#include "io/text/spiece.h"
 
 #include <math.h>
 #include <string.h>

@@ -21,7 +21,6 @@
 #include "io/file/file.h"
 #include "io/json/json.h"
 #include "io/text/spiece.h"
-#include "io/text/spiece_check.h"
 
 enum {
     MODEL_BYTES_MAX = 64 << 20, /* UMT5's model has 5 MB */

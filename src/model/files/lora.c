@@ -11,7 +11,7 @@
 #include "core/memory.h"
 #include "core/text.h"
 #include "dev/codec/values.h"
-#include "io/tensors/safetensors_key.h"
+#include "io/tensors/safetensors.h"
 #include "model/files/lora_name.h"
 #include "model/files/lora_scale.h"
 

@@ -12,7 +12,7 @@
 #include "core/progress.h"
 #include "dev/codec/by_row.h"
 #include "dev/codec/values.h"
-#include "io/tensors/safetensors_key.h"
+#include "io/tensors/safetensors.h"
 #include "model/files/lora.h"
 #include "model/tables/dit_table.h"
 #include "wandistiller_status.h"

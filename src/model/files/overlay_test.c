@@ -6,7 +6,7 @@
 #include "tiny_teacher.h"
 
 #include "dev/codec/values.h"
-#include "io/tensors/safetensors_key.h"
+#include "io/tensors/safetensors.h"
 
 static const char query[] = "blocks.0.attn1.to_q.weight";
 

@@ -11,7 +11,7 @@
 #include "core/text.h"
 #include "io/file/hub.h"
 #include "io/json/json.h"
-#include "io/tensors/gguf_spiece.h"
+#include "io/tensors/gguf.h"
 #include "model/files/pipeline_card.h"
 #include "model/files/pipeline_impl.h"
 #include "model/files/preset.h"

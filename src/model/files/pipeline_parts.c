@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "io/file/hub.h"
 #include "io/json/json.h"
-#include "io/tensors/gguf_spiece.h"
+#include "io/tensors/gguf.h"
 #include "model/dit/dit_file.h"
 #include "model/files/component_file.h"
 #include "model/files/layout.h"

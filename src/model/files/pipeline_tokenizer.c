@@ -2,7 +2,7 @@
 #include <string.h>
 #include "core/memory.h"
 #include "core/text.h"
-#include "io/tensors/gguf_spiece.h"
+#include "io/tensors/gguf.h"
 #include "model/files/pipeline.h"
 
 enum { SPIECE_BYTES_MAX = 64 << 20 }; /* of UMT5 5 MB */

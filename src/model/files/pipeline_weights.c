@@ -5,7 +5,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "io/tensors/safetensors_key.h"
+#include "io/tensors/safetensors.h"
 #include "model/files/component_file.h"
 #include "model/files/extra.h"
 #include "model/files/pipeline.h"

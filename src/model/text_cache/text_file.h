@@ -8,12 +8,12 @@
  *
  * A prompt is identified by its token ids, since the result depends on tokenizer, cleaning and
  * maximum length only through them. The key identifies the encoder: its configuration, compute
- * dtype and weights (io/tensors/safetensors_key.h), and the kernels of a device that is no
+ * dtype and weights (io/tensors/safetensors.h), and the kernels of a device that is no
  * processor. */
 #ifndef WD_MODEL_TEXT_CACHE_TEXT_FILE_H
 #define WD_MODEL_TEXT_CACHE_TEXT_FILE_H
 
-#include "io/tensors/safetensors_key.h"
+#include "io/tensors/safetensors.h"
 #include "model/files/pipeline.h"
 
 enum { WD_TEXT_HASH_BYTES = 16, WD_TEXT_KEY_MAX = WD_SAFETENSORS_KEY_MAX };
