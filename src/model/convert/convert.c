@@ -10,7 +10,6 @@
 #include "model/convert/convert_lines.h"
 #include "model/dit/dit_file.h"
 #include "model/files/component_file.h"
-#include "model/files/extra.h"
 #include "model/files/overlay.h"
 #include "model/tables/names.h"
 #include "wandistiller_status.h"

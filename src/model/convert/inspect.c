@@ -9,9 +9,8 @@
 #include "io/json/json.h"
 #include "model/dit/dit_file.h"
 #include "model/files/component_file.h"
-#include "model/files/extra.h"
 #include "model/files/pipeline.h"
-#include "model/text/umt5_table.h"
+#include "model/text/umt5.h"
 #include "model/vae/vae.h"
 
 typedef struct tally {

@@ -38,9 +38,8 @@
  * activations, unless E is small. */
 #include <assert.h>
 
-#include "model/dit/attention.h"
 #include "model/dit/dit_impl.h"
-#include "model/dit/linear.h"
+#include "model/dit/layers.h"
 
 typedef struct pass {
     const wd_dit_context *c;

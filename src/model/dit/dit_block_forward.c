@@ -34,9 +34,8 @@
  * at most max(4 D, D + E) of it per token. Both compute the same bits, with one exception: in a
  * pass without gradients the product applies GELU to its result before rounding it. */
 
-#include "model/dit/attention.h"
 #include "model/dit/dit_impl.h"
-#include "model/dit/linear.h"
+#include "model/dit/layers.h"
 
 void wd__dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_rope *rope,
                        int64_t rows, int64_t stride, const wd_dit_context *c)

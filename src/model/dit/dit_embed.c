@@ -9,7 +9,7 @@
 #include <assert.h>
 
 #include "model/dit/dit_impl.h"
-#include "model/dit/linear.h"
+#include "model/dit/layers.h"
 
 static wd_linear layer(const wd_dit_stage *stage, wd_dit_embed_slot weight)
 {

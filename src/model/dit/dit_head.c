@@ -3,7 +3,7 @@
  * Its modulation has two rows, shift and scale, to both of which temb is added; they are stored as
  * two planes [2, B, D]. */
 #include "model/dit/dit_impl.h"
-#include "model/dit/linear.h"
+#include "model/dit/layers.h"
 
 static wd_linear projection(const wd_dit_stage *stage)
 {

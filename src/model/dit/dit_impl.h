@@ -1,8 +1,7 @@
 /* Functions that the files of the transformer share. Private to src/model/dit/dit*.c.
  *
- * dit.c               sizes, streams and their gradients
- * dit_rope.c          rotation tables
- * dit_patch.c         latents <-> patches
+ * dit.c               sizes, streams and their gradients, latents <-> patches, rotation tables
+ * layers.c            linear layers, norms, residuals, attention
  * dit_embed.c         stage 0, forward and backward
  * dit_block_forward.c, dit_block_backward.c: the formulas of a block, and of its gradients
  * dit_head.c          the last stage, forward and backward
@@ -14,9 +13,8 @@
 #define WD_MODEL_DIT_DIT_IMPL_H
 
 #include "dev/ops.h"
-#include "model/dit/attention.h"
 #include "model/dit/dit.h"
-#include "model/dit/norm.h"
+#include "model/dit/layers.h"
 
 typedef struct wd_dit_dims {
     wd_dtype type;

@@ -31,4 +31,13 @@ void wd__component_file_warn_of_expert(const char *path, wd_component component,
 /* Whether `text` has `part` in it, whatever the case of its letters (ASCII). */
 bool wd__name_contains(const char *text, const char *part);
 
+/* Refuses tensors that are neither in the table nor harmless (buffers that follow from nothing but
+ * the configuration, other parts of an all-in-one file, a T5 decoder): a model that has them is
+ * another one, which computes something else with them. `ignores` makes this a warning in the log,
+ * but not for tensors of an architecture that is known. `naming`: how the set's tensors were
+ * named before they got the table's names. */
+wd_status wd_extra_check(const wd_safetensors *set, const wd_tensor_table *table,
+                         const wd_naming *naming, wd_component component, bool ignores,
+                         wd_err *err);
+
 #endif

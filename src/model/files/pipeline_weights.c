@@ -7,7 +7,6 @@
 #include "core/memory.h"
 #include "io/tensors/safetensors.h"
 #include "model/files/component_file.h"
-#include "model/files/extra.h"
 #include "model/files/pipeline.h"
 #include "model/tables/dit_table.h"
 #include "model/tables/naming.h"

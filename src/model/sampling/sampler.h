@@ -4,6 +4,7 @@
 #ifndef WD_MODEL_SAMPLING_SAMPLER_H
 #define WD_MODEL_SAMPLING_SAMPLER_H
 
+#include "dev/device.h"
 #include "model/sampling/schedule.h"
 
 /* Computes the guided velocity [B, C, F, H, W] F32 (device, =) at latents F32 (device) and

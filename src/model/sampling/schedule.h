@@ -4,7 +4,7 @@
 #ifndef WD_MODEL_SAMPLING_SCHEDULE_H
 #define WD_MODEL_SAMPLING_SCHEDULE_H
 
-#include "dev/device.h"
+#include "core/error.h"
 #include "model/tables/config.h"
 
 enum {
@@ -38,17 +38,5 @@ bool wd_scheduler_is_euler(const wd_scheduler_config *config, int64_t steps);
 
 /* sigma after the flow shift: s u / (1 + (s - 1) u). */
 double wd_flow_shift(double u, double shift);
-
-/* The state of one run of a schedule over latents of `count` elements; its history is on the
- * device. */
-typedef struct wd_solver wd_solver;
-
-wd_status wd__solver_open(wd_solver **out, const wd_schedule *schedule, int64_t count,
-                          wd_dtype model_dtype, wd_queue *queue, wd_err *err);
-void wd__solver_close(wd_solver *solver);
-
-/* Takes one step, in place: latents [count] F32 and velocity [count] F32 (with values of
- * model_dtype), both on the device. Calls are steps 0, 1, ... in order. */
-void wd__solver_step(wd_solver *solver, float *latents, const float *velocity);
 
 #endif

@@ -5,6 +5,7 @@
 #include "model/tables/names.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct pair {
@@ -82,4 +83,191 @@ const char *wd_names_foreign(const char *name)
         if (strstr(name, foreign[i].part)) return foreign[i].architecture;
     }
     return NULL;
+}
+
+/* ---- the VAE ----
+ *
+ * The original numbers what is computed one after the other (nn.Sequential): a residual block's
+ * norms and convolutions are its layers 0, 2, 3 and 6, and the 2.1 layout numbers the blocks of all
+ * levels of the decoder in one list. The 2.2 layout has a list per level. */
+
+static const pair vae_outside[] = {
+    {"quant_conv.", "conv1."},
+    {"post_quant_conv.", "conv2."},
+};
+
+/* Behind "encoder." or "decoder.". */
+static const pair in_part[] = {
+    {"conv_in.", "conv1."},
+    {"norm_out.", "head.0."},
+    {"conv_out.", "head.2."},
+    {"mid_block.resnets.0.", "middle.0."},
+    {"mid_block.attentions.0.", "middle.1."},
+    {"mid_block.resnets.1.", "middle.2."},
+};
+
+static const pair in_resnet[] = {
+    {"norm1.", "residual.0."}, {"conv1.", "residual.2."},       {"norm2.", "residual.3."},
+    {"conv2.", "residual.6."}, {"conv_shortcut.", "shortcut."},
+};
+
+/* The original name of what `name` begins with, *rest what is behind; NULL: none of the pairs. */
+static const char *match(const char **rest, const char *name, const pair *pairs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = strlen(pairs[i].diffusers);
+        if (strncmp(name, pairs[i].diffusers, length)) continue;
+        *rest = name + length;
+        return pairs[i].original;
+    }
+    return NULL;
+}
+
+/* Writes `before`, and what the original calls a tensor within a block: of an attention or a
+ * resampling its own name. */
+static bool put_inner(char *out, size_t bytes, const char *before, const char *name)
+{
+    const char *rest = name;
+    const char *own = match(&rest, name, in_resnet, sizeof in_resnet / sizeof *in_resnet);
+    const int written = snprintf(out, bytes, "%s%s%s", before, own ? own : "", rest);
+    return written >= 0 && (size_t)written < bytes;
+}
+
+/* A layer of a level of the 2.1 decoder, or of either part of the 2.2 layout: `at` is its place
+ * within the level, `name` what is behind. */
+static bool put_layer(char *out, size_t bytes, bool decoder, long level, long at, const char *name,
+                      const wd_vae_config *config)
+{
+    char before[64];
+    const char *list = decoder ? "upsamples" : "downsamples";
+    if (config->is_residual)
+        snprintf(before, sizeof before, "%s.%s.%ld.%s.%ld.", decoder ? "decoder" : "encoder", list,
+                 level, list, at);
+    else
+        snprintf(before, sizeof before, "decoder.upsamples.%ld.",
+                 level * ((long)config->num_res_blocks + 2) + at);
+    return put_inner(out, bytes, before, name);
+}
+
+/* "<number>." at the beginning of *text; moves behind it. -1: there is none. */
+static long take_number(const char **text)
+{
+    const size_t digits = strspn(*text, "0123456789");
+    if (!digits || digits > 6 || (*text)[digits] != '.') return -1;
+    const long number = strtol(*text, NULL, 10);
+    *text += digits + 1;
+    return number;
+}
+
+/* Moves *text behind `beginning`; false: it does not begin so. */
+static bool skip(const char **text, const char *beginning)
+{
+    const size_t length = strlen(beginning);
+    if (strncmp(*text, beginning, length)) return false;
+    *text += length;
+    return true;
+}
+
+/* `name`: behind "up_blocks." or "down_blocks.". */
+static bool in_levels(char *out, size_t bytes, bool decoder, const char *name,
+                      const wd_vae_config *config)
+{
+    char before[64];
+    const long level = take_number(&name);
+    if (level < 0) return false;
+    if (!decoder && !config->is_residual) { /* diffusers numbers these as the original does */
+        snprintf(before, sizeof before, "encoder.downsamples.%ld.", level);
+        return put_inner(out, bytes, before, name);
+    }
+    const long resampling = (long)config->num_res_blocks + (decoder ? 1 : 0);
+    if (skip(&name,
+             decoder ? config->is_residual ? "upsampler." : "upsamplers.0." : "downsampler."))
+        return put_layer(out, bytes, decoder, level, resampling, name, config);
+    if (!skip(&name, "resnets.")) return false;
+    const long at = take_number(&name);
+    return at >= 0 && put_layer(out, bytes, decoder, level, at, name, config);
+}
+
+bool wd__names_vae_to_original(char *out, size_t bytes, const char *name,
+                               const wd_vae_config *config)
+{
+    char before[64];
+    const char *rest = name;
+    const char *own = match(&rest, name, vae_outside, sizeof vae_outside / sizeof *vae_outside);
+    if (own) return put_inner(out, bytes, own, rest);
+    const bool decoder = skip(&name, "decoder.");
+    if (!decoder && !skip(&name, "encoder.")) return false;
+    own = match(&rest, name, in_part, sizeof in_part / sizeof *in_part);
+    if (own) {
+        snprintf(before, sizeof before, "%s.%s", decoder ? "decoder" : "encoder", own);
+        return put_inner(out, bytes, before, rest);
+    }
+    if (!skip(&name, decoder ? "up_blocks." : "down_blocks.")) return false;
+    return in_levels(out, bytes, decoder, name, config);
+}
+
+/* ---- the text encoder ---- */
+
+/* Names of transformers, of Wan's original release, and of llama.cpp (gguf-py, tensor_mapping.py).
+ */
+typedef struct umt5_row {
+    const char *transformers, *original, *llama;
+} umt5_row;
+
+static const umt5_row umt5_outside[] = {
+    {"shared.weight", "token_embedding.weight", "token_embd.weight"},
+    {"encoder.final_layer_norm.weight", "norm.weight", "enc.output_norm.weight"},
+};
+
+/* Behind "encoder.block.<i>.layer.", "blocks.<i>." and "enc.blk.<i>.". The gate is what GELU is
+ * applied to. */
+static const umt5_row umt5_in_layer[] = {
+    {"0.layer_norm.weight", "norm1.weight", "attn_norm.weight"},
+    {"0.SelfAttention.q.weight", "attn.q.weight", "attn_q.weight"},
+    {"0.SelfAttention.k.weight", "attn.k.weight", "attn_k.weight"},
+    {"0.SelfAttention.v.weight", "attn.v.weight", "attn_v.weight"},
+    {"0.SelfAttention.o.weight", "attn.o.weight", "attn_o.weight"},
+    {"0.SelfAttention.relative_attention_bias.weight", "pos_embedding.embedding.weight",
+     "attn_rel_b.weight"},
+    {"1.layer_norm.weight", "norm2.weight", "ffn_norm.weight"},
+    {"1.DenseReluDense.wi_0.weight", "ffn.gate.0.weight", "ffn_gate.weight"},
+    {"1.DenseReluDense.wi_1.weight", "ffn.fc1.weight", "ffn_up.weight"},
+    {"1.DenseReluDense.wo.weight", "ffn.fc2.weight", "ffn_down.weight"},
+};
+
+static const char *other_name(const umt5_row *r, bool llama)
+{
+    return llama ? r->llama : r->original;
+}
+
+static bool translate_umt5(char *out, size_t bytes, const char *name, bool llama)
+{
+    static const char begin[] = "encoder.block.", layer[] = ".layer.";
+    for (size_t i = 0; i < sizeof umt5_outside / sizeof *umt5_outside; i++) {
+        if (strcmp(name, umt5_outside[i].transformers)) continue;
+        snprintf(out, bytes, "%s", other_name(&umt5_outside[i], llama));
+        return true;
+    }
+    if (strncmp(name, begin, sizeof begin - 1)) return false;
+    const char *number = name + sizeof begin - 1;
+    const int digits = (int)strspn(number, "0123456789");
+    if (!digits || strncmp(number + digits, layer, sizeof layer - 1)) return false;
+    const char *rest = number + digits + sizeof layer - 1;
+    for (size_t i = 0; i < sizeof umt5_in_layer / sizeof *umt5_in_layer; i++) {
+        if (strcmp(rest, umt5_in_layer[i].transformers)) continue;
+        snprintf(out, bytes, "%s.%.*s.%s", llama ? "enc.blk" : "blocks", digits, number,
+                 other_name(&umt5_in_layer[i], llama));
+        return true;
+    }
+    return false;
+}
+
+bool wd__names_umt5_to_original(char *out, size_t bytes, const char *name)
+{
+    return translate_umt5(out, bytes, name, false);
+}
+
+bool wd__names_umt5_to_llama(char *out, size_t bytes, const char *name)
+{
+    return translate_umt5(out, bytes, name, true);
 }

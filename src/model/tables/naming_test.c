@@ -5,7 +5,7 @@
 #include "model/tables/dit_table.h"
 #include "model/tables/names.h"
 #include "model/tables/naming.h"
-#include "model/text/umt5_table.h"
+#include "model/text/umt5_impl.h"
 #include "model/vae/vae.h"
 
 static bool original_of(char out[WD_TENSOR_NAME_MAX], const char *name, wd_component c,

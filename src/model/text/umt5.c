@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "dev/codec/values.h"
-#include "model/dit/linear.h"
+#include "model/dit/layers.h"
 #include "model/text/umt5_impl.h"
 
 enum { PIECE_ROWS = 1024, EMBED_ROWS = 64 };

@@ -14,7 +14,7 @@
 #include "core/memory.h"
 #include "core/text.h"
 #include "model/tables/weights.h"
-#include "model/vae/vae_ops.h"
+#include "model/vae/vae_pass.h"
 
 /* Small pictures are computed together as long as their largest activation has at most this size.
  */

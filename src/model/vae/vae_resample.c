@@ -2,7 +2,7 @@
  * the 2.2 layout around them. */
 #include <assert.h>
 
-#include "model/vae/vae_ops.h"
+#include "model/vae/vae_pass.h"
 
 /* ---- resampling ---- */
 

@@ -4,9 +4,7 @@
 #include "testing.h"
 
 #include "core/random.h"
-#include "model/dit/attention.h"
-#include "model/dit/linear.h"
-#include "model/dit/norm.h"
+#include "model/dit/layers.h"
 
 enum { INPUTS_MAX = 7, DIRECTIONS = 3, ROWS = 6, SAMPLES = 2, WIDTH = 24, HEADS = 2, KEYS = 5 };
 
