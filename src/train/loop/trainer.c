@@ -9,11 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/file_space.h"
+#include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/file/file.h"
 #include "train/loop/trainer_impl.h"
+#include "train/output/checkpoint_folder.h"
 
 enum { OTHER_S = 3600, OTHER_STEPS = 100 }; /* what is no step may take the longer of these */
 
@@ -78,6 +79,156 @@ static wd_status begin_next_phase(wd_trainer *t, wd_err *err)
         wd_log(WD_LOG_INFO, "after step %" PRId64 " the student learns by recipe %s", t->step,
                stepper.recipe->name);
     return WD_OK;
+}
+
+/* ---- results of steps ----
+ *
+ * A step whose loss or gradients are not finite is dropped: it changes no weight. Such steps end a
+ * run if there are many in a row, if they are its last ones, or at once if the teacher or the
+ * student is not finite. No checkpoint is written while steps are dropped, and those before the
+ * newest one are removed only after a step from its weights was taken. So there is a checkpoint to
+ * go on from, whatever the interval. */
+
+enum { NOT_FINITE_MAX = 20 };
+
+/* The rate of the last second or more; before one is over, since the beginning. Measures host
+ * memory, too, where it measures. */
+static double measure_rate(wd_trainer *t)
+{
+    const double now = wd_clock_s(), since = now - t->rated;
+    if (since < 1 && t->steps_per_s > 0) return t->steps_per_s;
+    const double rate = (double)(t->step - t->rated_step) / since;
+    t->memory_bytes = wd_host_memory_part(t->progress.sharers);
+    if (since < 1) return rate;
+    t->rated = now;
+    t->rated_step = t->step;
+    return t->steps_per_s = rate;
+}
+
+/* Warns, once, that the disk does not take the metrics. */
+static void warn_of_metrics(wd_trainer *t, const wd_err *why)
+{
+    if (!t->metrics_warned)
+        wd_log(WD_LOG_WARNING, "%s; training goes on, and its metrics lack what is not written",
+               why->message);
+    t->metrics_warned = true;
+}
+
+/* Measures the devices of this rank that have memory of their own. */
+static int measure_devices(wd_device_peak out[WD_PLACED_DEVICES_MAX], const wd_devices *devices)
+{
+    int n = 0;
+    for (int d = 0; devices && d < devices->count; d++)
+        if (d != devices->processor)
+            out[n++] = (wd_device_peak){devices->name[d], wd_device_bytes_peak(devices->device[d])};
+    return n;
+}
+
+/* Writes a step's row of the metrics, and shows progress. If the disk does not take the row this
+ * warns, once, and training goes on. */
+static void write_row(wd_trainer *t, const wd_step_result *result)
+{
+    const wd_stepper_options *m = wd__stepper_options_of(t->stepper);
+    const int64_t samples = (result->step + 1) * wd_stepper_step_samples(m);
+    const double seconds = wd__trainer_elapsed_s(t), rate = measure_rate(t);
+    wd_device_peak device[WD_PLACED_DEVICES_MAX];
+    const int devices = measure_devices(device, t->options->devices);
+    wd_err why;
+    const wd_status status = wd__metrics_write(
+        t->metrics,
+        &(wd_metrics_row){
+            .step = result->step + 1,
+            .loss = result->loss,
+            .grad_norm = result->grad_norm,
+            .lr = t->lr[result->step % 4],
+            .samples = samples,
+            .targets = wd__stepper_targets_until(m, result->step + 1),
+            .phase = m->recipe->name,
+            .validation = t->validated.step == result->step + 1 ? &t->validated : NULL,
+            .seconds = seconds,
+            .steps_per_s = rate,
+            .memory_bytes = t->memory_bytes,
+            .device = device,
+            .devices = devices,
+        },
+        &why);
+    if (status != WD_OK) warn_of_metrics(t, &why);
+    t->written_step = result->step + 1;
+    t->progress.now.loss = result->loss;
+    wd_progress_at(&t->progress, result->step + 1);
+}
+
+/* The end of a run whose last steps were dropped. */
+static wd_status diverged(const wd_trainer *t, wd_err *err)
+{
+    char from[WD_PATH_MAX];
+    if (t->proven_step < 0 ||
+        wd_checkpoint_folder_path(from, t->checkpoints, "", t->proven_step, NULL) != WD_OK)
+        snprintf(from, sizeof from, "an earlier checkpoint");
+    return wd_fail(err, WD_NOT_FINITE,
+                   "training diverged: the loss or its gradients are not finite at the last %d of "
+                   "%" PRId64 " steps, which changed nothing. Lower --lr (now %g), or go on from "
+                   "%s with a lower one",
+                   t->not_finite, t->step, t->options->lr.lr, from);
+}
+
+/* For the first of dropped steps in a row: ends the run if the teacher or the student is not
+ * finite, for then all later steps would be dropped, too; else warns. */
+static wd_status explain(wd_trainer *t, const wd_step_result *result, wd_err *err)
+{
+    wd_checkpoint_tensors tensors;
+    json_t *unused = NULL;
+    wd_queue_wait(wd__stepper_queue(t->stepper));
+    WD_TRY(wd__stepper_save(t->stepper, &unused, &tensors, err));
+    json_decref(unused);
+    WD_TRY(wd__stepper_check_finite(t->stepper, err));
+    if (wd__trainer_writes(t))
+        wd_log(WD_LOG_WARNING,
+               "step %" PRId64 " is dropped: its loss %g or its gradients (norm %g) are not finite",
+               result->step + 1, result->loss, result->grad_norm);
+    return WD_OK;
+}
+
+/* For a step that was taken from the newest checkpoint's weights or later ones: they are good. The
+ * checkpoints before it are removed only now, so that a run that diverges leaves a good one. */
+static wd_status prove(wd_trainer *t, wd_err *err)
+{
+    const int64_t newest = wd__trainer_newest_checkpoint(t);
+    if (t->proven_step == newest) return WD_OK;
+    t->proven_step = newest;
+    return wd__trainer_prune(t, err);
+}
+
+/* Takes the oldest result: writes its metrics, and ends the run where training has diverged or a
+ * device has failed. */
+static wd_status take_result(wd_trainer *t, wd_err *err)
+{
+    wd_step_result result = wd_stepper_take_result(t->stepper);
+    WD_TRY(wd__stepper_check_devices(t->stepper, err));
+    const bool finite = isfinite(result.loss) && isfinite(result.grad_norm);
+    if (wd__trainer_writes(t)) write_row(t, &result);
+    t->not_finite = finite ? 0 : t->not_finite + 1;
+    if (finite) {
+        t->loss[t->losses++ % WD_TRAINER_LOSSES] = result.loss;
+        return result.step >= wd__trainer_newest_checkpoint(t) ? prove(t, err) : WD_OK;
+    }
+    if (t->not_finite == 1) WD_TRY(explain(t, &result, err));
+    return t->not_finite < NOT_FINITE_MAX ? WD_OK : diverged(t, err);
+}
+
+wd_status wd__trainer_take_results(wd_trainer *t, int leave, wd_err *err)
+{
+    while (wd_stepper_results_pending(t->stepper) > leave) WD_TRY(take_result(t, err));
+    return WD_OK;
+}
+
+/* The mean loss of the last steps that were taken; NaN: there were none. */
+static double mean_loss(const wd_trainer *t)
+{
+    int64_t n = t->losses < WD_TRAINER_LOSSES ? t->losses : WD_TRAINER_LOSSES;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += t->loss[i];
+    return n ? sum / (double)n : NAN;
 }
 
 /* ---- the run ---- */
@@ -148,100 +299,12 @@ static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
     return strcmp(before, t->folder) ? fn(t, err) : status;
 }
 
-/* Warns of a checkpoint for which there was no space. */
-static void say_unsaved(const wd_trainer *t, const wd_err *why)
-{
-    char from[64] = "there is no earlier one to resume from", older[128] = "";
-    const int keep = t->options->keep_checkpoints;
-    const int64_t newest = wd__trainer_newest_checkpoint(t);
-    const char *what = t->ends ? "the run ends without this checkpoint"
-                               : "training goes on, and writes the next checkpoint when it is due";
-    if (newest >= 0) snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
-    if (newest >= 0 && keep > 1)
-        snprintf(older, sizeof older,
-                 "; older ones, which --keep_checkpoints %d keeps, may be removed", keep);
-    wd_log(WD_LOG_WARNING, "%s; %s; %s%s", why->message, what, from, older);
-}
-
 bool wd__trainer_hear(wd_trainer *t, bool value)
 {
     wd_comm *comm = t->options->stepper.comm;
     t->votes[comm ? comm->rank : 0] = (wd_step_vote){.says_so = value};
     if (comm) wd_comm_allgather_small(comm, t->votes, sizeof *t->votes);
     return t->votes[0].says_so != 0;
-}
-
-/* Of the rank that writes. A checkpoint that finds no space is a warning: the run goes on with
- * those that it has, and what it was training is not lost. *lacks = whether that is so. */
-static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tensors,
-                               const json_t *run, bool *lacks, wd_err *err)
-{
-    wd_err why = {0};
-    wd_file_space_watch();
-    const wd_status status = wd_checkpoint_write(t->checkpoints, t->step, tensors, run,
-                                                 wd__stepper_queue(t->stepper), &why);
-    *lacks = status == WD_IO && wd_file_space_lacked();
-    if (*lacks)
-        say_unsaved(t, &why);
-    else if (status != WD_OK && err)
-        *err = why;
-    return *lacks ? WD_OK : status;
-}
-
-/* Writes a checkpoint: all ranks take part, and one of them writes. No checkpoint is written while
- * steps are dropped, because the values that make a step not finite may be among those that would
- * be saved; one is written after the next step that is taken. If there is no space for a
- * checkpoint, it is left out, and the next one is written when it is due. */
-static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
-{
-    wd_status status;
-    bool lacks_space = false;
-    wd_checkpoint_tensors tensors;
-    json_t *run = NULL;
-    WD_TRY(wd__trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
-    t->owed = t->not_finite > 0;
-    if (t->owed) return WD_OK;
-    WD_TRY_OUT(wd__stepper_save(t->stepper, &run, &tensors, err));
-    WD_TRY_OUT(wd__stepper_check_finite(t->stepper, err));
-    t->saved_s = t->elapsed_s;
-    WD_TRY_OUT(wd__trainer_save_run(run, t->options, &t->phase, wd__trainer_elapsed_s(t), err));
-    if (wd__trainer_writes(t))
-        WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
-    else
-        wd_checkpoint_assist(&tensors, wd__stepper_queue(t->stepper));
-    wd_queue_wait(
-        wd__stepper_queue(t->stepper)); /* what others wait for is done before this rank waits */
-    if (!wd__trainer_hear(t, lacks_space)) t->saved_step = t->step;
-out:
-    json_decref(run);
-    return status;
-}
-
-/* The phase in which the run goes on. */
-static wd_status find_phase(wd_trainer *t, wd_err *err)
-{
-    json_t *run;
-    WD_TRY(wd_checkpoint_read_run(&run, NULL, t->options->resume, err));
-    const wd_json_reader r = {.object = run, .where = t->options->resume};
-    const wd_status status = wd__trainer_read_phase(&t->phase, t->options, r, err);
-    json_decref(run);
-    return status;
-}
-
-/* Goes on where a checkpoint ends. */
-static wd_status resume(wd_trainer *t, wd_err *err)
-{
-    wd_status status;
-    wd_checkpoint checkpoint = {0};
-    WD_TRY_OUT(wd_checkpoint_open(&checkpoint, t->options->resume, err));
-    const wd_json_reader r = {.object = checkpoint.run, .where = checkpoint.path};
-    WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
-    WD_TRY_OUT(wd__stepper_load(t->stepper, &checkpoint, err));
-    t->step = t->first_step = t->first_verified_step = checkpoint.step;
-    if (wd__trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
-out:
-    wd_checkpoint_close(&checkpoint);
-    return status;
 }
 
 void wd__trainer_watch_other(const wd_trainer *t)
@@ -272,13 +335,13 @@ static wd_status begin(wd_trainer *t, const wd_stepper_teacher *where, wd_queue 
 {
     const wd_trainer_options *o = t->options;
     WD_TRY(open_votes(t, err));
-    if (o->resume) WD_TRY(find_phase(t, err));
+    if (o->resume) WD_TRY(wd__trainer_find_phase(t, err));
     const wd_stepper_options stepper = stepper_options(t);
     if (wd__trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->folder, "", o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
     WD_TRY(wd_stepper_open(&t->stepper, &stepper, where, queue, err));
-    if (o->resume) WD_TRY(resume(t, err));
+    if (o->resume) WD_TRY(wd__trainer_resume(t, err));
     const wd_status started = wd__trainer_start(t, err);
     WD_TRY(wd__stepper_check_devices(t->stepper, err));
     WD_TRY(started);
@@ -320,8 +383,7 @@ static wd_status draw_sheet(wd_trainer *t, wd_err *err)
     WD_TRY(ready_output(t, err));
     WD_TRY(wd__samples_write(t->samples, t->step, err));
     if (!t->metrics || !wd__samples_last_sheet(sheet, t->samples)) return WD_OK;
-    if (wd__metrics_sheet(t->metrics, sheet, t->step, &why) != WD_OK)
-        wd__trainer_warn_of_metrics(t, &why);
+    if (wd__metrics_sheet(t->metrics, sheet, t->step, &why) != WD_OK) warn_of_metrics(t, &why);
     return WD_OK;
 }
 
@@ -355,7 +417,7 @@ static wd_status write_what_is_due(wd_trainer *t, wd_err *err)
                                "them; --save_samples true draws them");
     if (t->validation && is_due(t->step, o->validation_interval))
         WD_TRY(write_in_place(t, wd__trainer_validate, err));
-    if (saves) WD_TRY(write_in_place(t, write_checkpoint, err));
+    if (saves) WD_TRY(write_in_place(t, wd__trainer_write_checkpoint, err));
     if (draws) WD_TRY(draw_sheet_or_warn(t, err));
     if (o->follow && wd__trainer_writes(t)) o->follow(o->output_context, saves || draws);
     return WD_OK;
@@ -379,45 +441,6 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     return write_what_is_due(t, err);
 }
 
-/* Whether the checkpoint of the last step is there: this run has written it, or a run that had
- * nothing left to do was resumed from it in its own folder. The same on all ranks. */
-static bool is_saved(const wd_trainer *t)
-{
-    char own[WD_PATH_MAX];
-    const wd_trainer_options *o = t->options;
-    if (t->step > t->first_step) return t->saved_step == t->step;
-    return o->resume && wd_path_join(own, o->output_dir, "checkpoints/", NULL) == WD_OK &&
-           !strncmp(o->resume, own, strlen(own));
-}
-
-wd_export_options wd__trainer_export_of(const wd_trainer *t)
-{
-    const wd_stepper_options *m = wd__stepper_options_of(t->stepper);
-    wd_export_options export = t->options->export;
-    export.trained_steps = t->step;
-    export.buffer = m->ema ? WD_PARAMS_EMA : WD_PARAMS_P;
-    export.student_steps = m->trajectory.student_steps;
-    if (export.student_steps) export.sampling_steps = export.student_steps;
-    export.best_step = t->best_step;
-    export.best_error = t->best_error;
-    return export;
-}
-
-/* All ranks take part; one of them writes. */
-static wd_status write_student(wd_trainer *t, wd_err *err)
-{
-    const wd_stepper *m = t->stepper;
-    const wd_export_options export = wd__trainer_export_of(t);
-    wd_params_collect(wd__stepper_params(m), export.buffer, wd__stepper_queue(m));
-    wd_status status = WD_OK;
-    if (wd__trainer_writes(t))
-        status =
-            wd_export_student(t->folder, wd__stepper_params(m), wd__stepper_options_of(m)->teacher,
-                              &export, wd__stepper_queue(m), err);
-    wd_params_release(wd__stepper_params(m), wd__stepper_queue(m));
-    return status;
-}
-
 /* A last validation, a checkpoint, the student's folder, a last sheet. The checkpoint comes early,
  * since a run whose student then finds no space is resumed from it; without it the student is
  * written all the same.
@@ -426,10 +449,10 @@ static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
 {
     t->ends = true;
     if (t->validation && !interrupted) WD_TRY(write_in_place(t, wd__trainer_validate, err));
-    if (!is_saved(t)) WD_TRY(write_in_place(t, write_checkpoint, err));
-    if (t->not_finite) return wd__trainer_diverged(t, err);
+    if (!wd__trainer_is_saved(t)) WD_TRY(write_in_place(t, wd__trainer_write_checkpoint, err));
+    if (t->not_finite) return diverged(t, err);
     WD_TRY(wd__trainer_prune(t, err));
-    WD_TRY(write_in_place(t, write_student, err));
+    WD_TRY(write_in_place(t, wd__trainer_write_student, err));
     return t->samples && !interrupted ? draw_sheet(t, err) : WD_OK;
 }
 
@@ -453,20 +476,21 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     const double seconds = wd__trainer_elapsed_s(&t);
     const bool untouched = interrupted && t.step == t.first_step;
     if (!untouched) WD_TRY_OUT(finish(&t, interrupted, err));
-    *out = (wd_trainer_result){
-        .steps = t.step,
-        .targets = wd__stepper_targets(t.stepper),
-        .loss = wd__trainer_mean_loss(&t),
-        .seconds = seconds,
-        .saved_step = untouched || is_saved(&t) ? t.step : wd__trainer_newest_checkpoint(&t),
-        .interrupted = interrupted,
-        .untouched = untouched,
-        .export = wd__trainer_export_of(&t)};
+    *out = (wd_trainer_result){.steps = t.step,
+                               .targets = wd__stepper_targets(t.stepper),
+                               .loss = mean_loss(&t),
+                               .seconds = seconds,
+                               .saved_step = untouched || wd__trainer_is_saved(&t)
+                                                 ? t.step
+                                                 : wd__trainer_newest_checkpoint(&t),
+                               .interrupted = interrupted,
+                               .untouched = untouched,
+                               .export = wd__trainer_export_of(&t)};
     memcpy(out->folder, t.folder, sizeof out->folder);
 out:
     wd__metrics_close(t.metrics);
     wd__samples_close(t.samples);
-    wd__validation_close(t.validation);
+    wd__trainer_close_validation(&t);
     wd_stepper_close(t.stepper);
     wd_free(t.votes);
     return status;

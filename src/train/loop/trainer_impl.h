@@ -1,4 +1,9 @@
-/* The trainer's own fields, for its files. */
+/* The trainer's own fields, and what its files call of one another.
+ *
+ * trainer.c         the run: its steps, their results, its phases and its end
+ * trainer_start.c   the student before the first step
+ * trainer_saved.c   what is saved of the run, and whether it may go on from that
+ * validation.c      validation in the course of the run, and its best student */
 #ifndef WD_TRAIN_LOOP_TRAINER_IMPL_H
 #define WD_TRAIN_LOOP_TRAINER_IMPL_H
 
@@ -7,7 +12,7 @@
 #include "train/loop/metrics.h"
 #include "train/loop/stepper.h"
 #include "train/loop/trainer.h"
-#include "train/loop/validation.h"
+#include "train/output/best.h"
 #include "train/output/request.h"
 
 enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */
@@ -19,6 +24,8 @@ typedef struct wd_step_vote {
     int64_t requests; /* of rank 0: what it has heard (wd_request) */
     int64_t says_so;  /* of rank 0: see wd__trainer_hear */
 } wd_step_vote;
+
+typedef struct wd_validation wd_validation;
 
 typedef struct wd_trainer {
     const wd_trainer_options *options;
@@ -78,9 +85,6 @@ void wd__trainer_watch_other(const wd_trainer *t);
  * All ranks. */
 wd_status wd__trainer_start(wd_trainer *t, wd_err *err);
 
-/* How the student of the phase under way is written. */
-wd_export_options wd__trainer_export_of(const wd_trainer *t);
-
 /* While samples are drawn or the student is validated, for a wd_trainer: see wd_samples_options. */
 bool wd__trainer_gives_up(void *context, bool together);
 
@@ -94,48 +98,48 @@ static inline bool wd__trainer_writes(const wd_trainer *t)
     return !comm || comm->rank == 0;
 }
 
-/* ---- results of steps: trainer_results.c ---- */
-
 /* Takes results until `leave` are still on their way: writes their metrics, and ends the run where
  * training has diverged. */
 wd_status wd__trainer_take_results(wd_trainer *t, int leave, wd_err *err);
 
-/* Warns, once, that the disk does not take the metrics. */
-void wd__trainer_warn_of_metrics(wd_trainer *t, const wd_err *why);
-
-/* The end of a run whose last steps were dropped. */
-wd_status wd__trainer_diverged(const wd_trainer *t, wd_err *err);
-
-/* The step of the newest checkpoint that this run wrote or went on from; -1: there is none. */
-int64_t wd__trainer_newest_checkpoint(const wd_trainer *t);
-
-/* Removes the checkpoints that are more than those to keep. */
-wd_status wd__trainer_prune(const wd_trainer *t, wd_err *err);
-
-/* The mean loss of the last steps that were taken; NaN: there were none. */
-double wd__trainer_mean_loss(const wd_trainer *t);
-
-/* ---- validation: trainer_validation.c ---- */
+/* ---- validation.c ---- */
 
 /* Opens that of the phase under way, and makes its states; nothing where none is asked for. A stop
  * that is requested meanwhile ends the run before its next step. All ranks. */
 wd_status wd__trainer_open_validation(wd_trainer *t, wd_err *err);
+void wd__trainer_close_validation(wd_trainer *t);
 
 /* Measures the student after the step that was launched last, unless it was measured there, and
  * keeps it if it is the best one. Its figures are in the row of that step. The output folder is
  * ready. All ranks. */
 wd_status wd__trainer_validate(wd_trainer *t, wd_err *err);
 
-/* ---- what a checkpoint says of its run: trainer_saved.c ---- */
+/* ---- trainer_saved.c ---- */
 
-/* Adds to `run`, an object of wd__stepper_save, the seconds of training, the phase under way, and
- * all that wd_trainer_resume_options compares. */
-wd_status wd__trainer_save_run(json_t *run, const wd_trainer_options *options,
-                               const wd_phase_begin *phase, double seconds, wd_err *err);
+/* Writes a checkpoint: all ranks take part, and one of them writes. No checkpoint is written while
+ * steps are dropped, because the values that make a step not finite may be among those that would
+ * be saved; one is written after the next step that is taken. If there is no space for a
+ * checkpoint, it is left out, and the next one is written when it is due. */
+wd_status wd__trainer_write_checkpoint(wd_trainer *t, wd_err *err);
 
-/* *out = where the phase began that the checkpoint's run was in. WD_MISMATCH: the run that is to be
- * resumed has no such phase. */
-wd_status wd__trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *options,
-                                 wd_json_reader run, wd_err *err);
+/* Finds the phase in which the run goes on, and then goes on where its checkpoint ends. */
+wd_status wd__trainer_find_phase(wd_trainer *t, wd_err *err);
+wd_status wd__trainer_resume(wd_trainer *t, wd_err *err);
+
+/* The step of the newest checkpoint that this run wrote or went on from; -1: there is none. */
+int64_t wd__trainer_newest_checkpoint(const wd_trainer *t);
+
+/* Whether the checkpoint of the last step is there: this run has written it, or a run that had
+ * nothing left to do was resumed from it in its own folder. The same on all ranks. */
+bool wd__trainer_is_saved(const wd_trainer *t);
+
+/* Removes the checkpoints that are more than those to keep. */
+wd_status wd__trainer_prune(const wd_trainer *t, wd_err *err);
+
+/* How the student of the phase under way is written. */
+wd_export_options wd__trainer_export_of(const wd_trainer *t);
+
+/* Writes the student's folder. All ranks take part; one of them writes. */
+wd_status wd__trainer_write_student(wd_trainer *t, wd_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* What a checkpoint says of its run, and whether a run may go on from it: see
- * train/loop/trainer.h.
+/* What is saved of a run: checkpoints and the student's folder; what a checkpoint says of its run,
+ * and whether a run may go on from it: see train/loop/trainer.h.
  *
  * What decides a step's samples, targets and arithmetic is written down and must be the same. Two
  * kinds of options are not compared. How the student learns (learning rate, AdamW, clipping, EMA,
@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/file_space.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "train/loop/trainer_impl.h"
+#include "train/output/checkpoint_list.h"
 #include "train/targets/chord.h"
 
 /* Of the teacher beside its weights. Its scheduler says in which timesteps states are given to it:
@@ -98,8 +100,8 @@ static const char *moments_of(const wd_optimizer_options *optimizer)
     return optimizer->moments_in_8_bits ? "8 bits" : "float32";
 }
 
-wd_status wd__trainer_save_run(json_t *run, const wd_trainer_options *o,
-                               const wd_phase_begin *phase, double seconds, wd_err *err)
+static wd_status save_run(json_t *run, const wd_trainer_options *o, const wd_phase_begin *phase,
+                          double seconds, wd_err *err)
 {
     json_t *facts = NULL;
     char room[WD_KERNELS_TEXT];
@@ -249,8 +251,8 @@ wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpo
 }
 
 /* A checkpoint of a version that knew no phases does not say so. */
-wd_status wd__trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *o, wd_json_reader r,
-                                 wd_err *err)
+static wd_status read_phase(wd_phase_begin *out, const wd_trainer_options *o, wd_json_reader r,
+                            wd_err *err)
 {
     int64_t phase = 0;
     const int phases = o->stepper.phases.count ? o->stepper.phases.count : 1;
@@ -302,7 +304,7 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     WD_TRY_OUT(take_text(&options->stepper, r, err)); /* which the prompts' key depends on */
     WD_TRY_OUT(wd_trainer_facts(&now, options, err));
     WD_TRY_OUT(compare(run, now, "", options->resume, err));
-    WD_TRY_OUT(wd__trainer_read_phase(&begin, options, r, err));
+    WD_TRY_OUT(read_phase(&begin, options, r, err));
     WD_TRY_OUT(check_steps(options, &begin, step, err));
     WD_TRY_OUT(check_stream(options, &begin, r, err));
     compare_moments(run, options);
@@ -314,5 +316,140 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
 out:
     json_decref(now);
     json_decref(run);
+    return status;
+}
+
+/* ---- checkpoints ---- */
+
+int64_t wd__trainer_newest_checkpoint(const wd_trainer *t)
+{
+    if (t->saved_step >= 0) return t->saved_step;
+    return t->options->resume ? t->first_verified_step : -1;
+}
+
+wd_status wd__trainer_prune(const wd_trainer *t, wd_err *err)
+{
+    if (!wd__trainer_writes(t)) return WD_OK;
+    return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, t->first_verified_step,
+                               err);
+}
+
+/* Warns of a checkpoint for which there was no space. */
+static void say_unsaved(const wd_trainer *t, const wd_err *why)
+{
+    char from[64] = "there is no earlier one to resume from", older[128] = "";
+    const int keep = t->options->keep_checkpoints;
+    const int64_t newest = wd__trainer_newest_checkpoint(t);
+    const char *what = t->ends ? "the run ends without this checkpoint"
+                               : "training goes on, and writes the next checkpoint when it is due";
+    if (newest >= 0) snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
+    if (newest >= 0 && keep > 1)
+        snprintf(older, sizeof older,
+                 "; older ones, which --keep_checkpoints %d keeps, may be removed", keep);
+    wd_log(WD_LOG_WARNING, "%s; %s; %s%s", why->message, what, from, older);
+}
+
+/* Of the rank that writes. A checkpoint that finds no space is a warning: the run goes on with
+ * those that it has, and what it was training is not lost. *lacks = whether that is so. */
+static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tensors,
+                               const json_t *run, bool *lacks, wd_err *err)
+{
+    wd_err why = {0};
+    wd_file_space_watch();
+    const wd_status status = wd_checkpoint_write(t->checkpoints, t->step, tensors, run,
+                                                 wd__stepper_queue(t->stepper), &why);
+    *lacks = status == WD_IO && wd_file_space_lacked();
+    if (*lacks)
+        say_unsaved(t, &why);
+    else if (status != WD_OK && err)
+        *err = why;
+    return *lacks ? WD_OK : status;
+}
+
+wd_status wd__trainer_write_checkpoint(wd_trainer *t, wd_err *err)
+{
+    wd_status status;
+    bool lacks_space = false;
+    wd_checkpoint_tensors tensors;
+    json_t *run = NULL;
+    WD_TRY(wd__trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
+    t->owed = t->not_finite > 0;
+    if (t->owed) return WD_OK;
+    WD_TRY_OUT(wd__stepper_save(t->stepper, &run, &tensors, err));
+    WD_TRY_OUT(wd__stepper_check_finite(t->stepper, err));
+    t->saved_s = t->elapsed_s;
+    WD_TRY_OUT(save_run(run, t->options, &t->phase, wd__trainer_elapsed_s(t), err));
+    if (wd__trainer_writes(t))
+        WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
+    else
+        wd_checkpoint_assist(&tensors, wd__stepper_queue(t->stepper));
+    wd_queue_wait(
+        wd__stepper_queue(t->stepper)); /* what others wait for is done before this rank waits */
+    if (!wd__trainer_hear(t, lacks_space)) t->saved_step = t->step;
+out:
+    json_decref(run);
+    return status;
+}
+
+wd_status wd__trainer_find_phase(wd_trainer *t, wd_err *err)
+{
+    json_t *run;
+    WD_TRY(wd_checkpoint_read_run(&run, NULL, t->options->resume, err));
+    const wd_json_reader r = {.object = run, .where = t->options->resume};
+    const wd_status status = read_phase(&t->phase, t->options, r, err);
+    json_decref(run);
+    return status;
+}
+
+wd_status wd__trainer_resume(wd_trainer *t, wd_err *err)
+{
+    wd_status status;
+    wd_checkpoint checkpoint = {0};
+    WD_TRY_OUT(wd_checkpoint_open(&checkpoint, t->options->resume, err));
+    const wd_json_reader r = {.object = checkpoint.run, .where = checkpoint.path};
+    WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
+    WD_TRY_OUT(wd__stepper_load(t->stepper, &checkpoint, err));
+    t->step = t->first_step = t->first_verified_step = checkpoint.step;
+    if (wd__trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
+out:
+    wd_checkpoint_close(&checkpoint);
+    return status;
+}
+
+bool wd__trainer_is_saved(const wd_trainer *t)
+{
+    char own[WD_PATH_MAX];
+    const wd_trainer_options *o = t->options;
+    if (t->step > t->first_step) return t->saved_step == t->step;
+    return o->resume && wd_path_join(own, o->output_dir, "checkpoints/", NULL) == WD_OK &&
+           !strncmp(o->resume, own, strlen(own));
+}
+
+/* ---- the student's folder ---- */
+
+wd_export_options wd__trainer_export_of(const wd_trainer *t)
+{
+    const wd_stepper_options *m = wd__stepper_options_of(t->stepper);
+    wd_export_options export = t->options->export;
+    export.trained_steps = t->step;
+    export.buffer = m->ema ? WD_PARAMS_EMA : WD_PARAMS_P;
+    export.student_steps = m->trajectory.student_steps;
+    if (export.student_steps) export.sampling_steps = export.student_steps;
+    export.best_step = t->best_step;
+    export.best_error = t->best_error;
+    return export;
+}
+
+wd_status wd__trainer_write_student(wd_trainer *t, wd_err *err)
+{
+    const wd_stepper *m = t->stepper;
+    const wd_export_options export = wd__trainer_export_of(t);
+    wd_params_collect(wd__stepper_params(m), export.buffer, wd__stepper_queue(m));
+    wd_status status = WD_OK;
+    if (wd__trainer_writes(t))
+        status =
+            wd_export_student(t->folder, wd__stepper_params(m), wd__stepper_options_of(m)->teacher,
+                              &export, wd__stepper_queue(m), err);
+    wd_params_release(wd__stepper_params(m), wd__stepper_queue(m));
     return status;
 }
