@@ -1,5 +1,5 @@
 /* README.md of a student: what it is, how to sample with it. The Hub reads the front matter. */
-#include "train/output/card.h"
+#include "train/output/export.h"
 
 #include <stdio.h>
 #include <stdlib.h>

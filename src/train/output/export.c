@@ -14,7 +14,6 @@
 #include "io/json/json.h"
 #include "model/files/pipeline_card.h"
 #include "model/sampling/schedule.h"
-#include "train/output/card.h"
 #include "train/output/comfyui.h"
 #include "train/output/replace_folder.h"
 

@@ -46,4 +46,10 @@ wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err);
 /* Warns where such a student, called `name`, is to be guided all the same. */
 void wd_export_warn_of_guidance(const char *name, double guidance_scale);
 
+/* ---- the card: card.c ---- */
+
+/* Writes <folder>/README.md. */
+wd_status wd__student_write_card(const char *folder, const wd_params *params,
+                                 const wd_export_options *options, wd_err *err);
+
 #endif

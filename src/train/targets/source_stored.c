@@ -15,7 +15,7 @@
 #include "dev/ops.h"
 #include "train/targets/chord.h"
 #include "train/targets/chord_pool.h"
-#include "train/targets/stored_fit.h"
+#include "train/targets/source.h"
 
 typedef struct stored_source {
     wd_source base;
@@ -36,6 +36,126 @@ typedef struct stored_source {
     int places;
 } stored_source;
 
+/* ---- whether a student can learn from a store ---- */
+
+static bool learns_chords(const wd_source_options *options)
+{
+    return options->trajectory.student_steps > 0;
+}
+
+/* The store's trajectories, cut into the chords that this run's student learns. */
+static wd_trajectory_options stored_trajectory(const wd_source_options *o)
+{
+    wd_trajectory_options t = *wd_target_store_trajectory(o->stored);
+    t.student_steps = o->trajectory.student_steps;
+    t.chords = o->trajectory.chords;
+    t.diversity_gain = o->trajectory.diversity_gain;
+    return t;
+}
+
+static wd_status differs(const wd_source_options *o, const char *option, double then, double now,
+                         wd_err *err)
+{
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--targets %s: its targets were made with --%s %.10g, found %.10g: give the "
+                   "same value, or leave the option out",
+                   wd_target_store_folder(o->stored), option, then, now);
+}
+
+static wd_status check_same(const wd_source_options *o, wd_err *err)
+{
+    const wd_trajectory_options *now = &o->trajectory;
+    const wd_trajectory_options *then = wd_target_store_trajectory(o->stored);
+    const struct {
+        const char *option;
+        double then, now;
+    } same[] = {{"trajectories", (double)then->slots, (double)now->slots},
+                {"trajectory_steps", (double)then->steps, (double)now->steps},
+                {"flow_shift", then->flow_shift, now->flow_shift}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (same[i].then != same[i].now)
+            return differs(o, same[i].option, same[i].then, same[i].now, err);
+    if (then->num_train_timesteps != now->num_train_timesteps ||
+        then->integer_timesteps != now->integer_timesteps)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--targets %s: its targets were made with a scheduler that counts timesteps "
+                       "in another way than this teacher's: give the teacher that made them",
+                       wd_target_store_folder(o->stored));
+    for (int64_t k = 0; k < WD_TRAJECTORY_SIGMAS_MAX; k++)
+        if (then->sigma[k] != now->sigma[k])
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--targets %s: its targets were made with other --trajectory_sigmas: "
+                           "give the same, or leave the option out",
+                           wd_target_store_folder(o->stored));
+    if (then->prompts == now->prompts) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--data_path: expected the %" PRId64
+                   " prompts of the targets in %s, found %" PRId64 ": leave --data_path out",
+                   then->prompts, wd_target_store_folder(o->stored), now->prompts);
+}
+
+/* A chord must not go over a place where the run that made the targets went on from its student's
+ * own step. */
+static wd_status check_chords(const wd_source_options *o, wd_err *err)
+{
+    const wd_trajectory_options *now = &o->trajectory;
+    const wd_trajectory_options *then = wd_target_store_trajectory(o->stored);
+    const char *folder = wd_target_store_folder(o->stored);
+    const int64_t chords = wd_chords(now);
+    if (!then->student_steps != !now->student_steps)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--targets %s: its targets were made with --student_steps %" PRId64
+                       ", found %" PRId64 ": %s",
+                       folder, then->student_steps, now->student_steps,
+                       then->student_steps ? "a student of few steps can learn from them, give "
+                                             "--student_steps"
+                                           : "a student learns velocities from them, leave "
+                                             "--student_steps out");
+    if (!now->student_steps) return WD_OK;
+    if (!(then->diversity_gain > 0) != !(now->diversity_gain > 0))
+        return differs(o, "diversity_gain", then->diversity_gain, now->diversity_gain, err);
+    if (then->on_policy_share > 0 && chords % wd_chords(then))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--targets %s: its trajectories go on from a student's own steps at %" PRId64
+                       " places: expected a multiple of %" PRId64
+                       " chords (--student_steps, --chords), found %" PRId64,
+                       folder, wd_chords(then), wd_chords(then), chords);
+    return WD_OK;
+}
+
+wd_status wd_source_stored_check(const wd_source_options *o, wd_err *err)
+{
+    WD_TRY(check_same(o, err));
+    WD_TRY(check_chords(o, err));
+    if (wd_source_stored_count(o) > 0) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--targets %s: its %" PRId64 " targets are too few for one chord of %" PRId64
+                   " of them: more chords, or a run that stores more targets",
+                   wd_target_store_folder(o->stored), wd_target_store_count(o->stored),
+                   wd_chord_length(&o->trajectory));
+}
+
+int64_t wd_source_stored_count(const wd_source_options *o)
+{
+    const int64_t targets = wd_target_store_count(o->stored);
+    const wd_trajectory_options t = stored_trajectory(o);
+    int64_t low = 0, high = targets + 1; /* rounds; each has a target at least */
+    if (!learns_chords(o)) return targets;
+    while (low < high) { /* the last round before which all targets are there */
+        const int64_t middle = (low + high + 1) / 2;
+        if (wd_trajectory_first_target(&t, middle) <= targets)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return wd__chord_first(&t, low);
+}
+
+int64_t wd_source_drawn(const wd_source_options *o, int64_t samples)
+{
+    return samples > 0 ? wd__stream_target_last(samples, o->reuse) + 1 : 0;
+}
+
 /* ---- targets of samples ---- */
 
 /* The target, or chord, of the store that a sample trains on. */
@@ -55,7 +175,7 @@ typedef wd_status check_fn(wd_target_store *store, int64_t target, wd_err *err);
 static wd_status each_target(const stored_source *s, int64_t sample, check_fn *check, wd_err *err)
 {
     const int64_t number = number_of(s, sample);
-    if (!wd__stored_learns_chords(&s->options)) return check(s->options.stored, number, err);
+    if (!learns_chords(&s->options)) return check(s->options.stored, number, err);
     const wd_chord c = wd__chord_at(&s->trajectory, number);
     for (int64_t i = 0; i < c.length; i++) {
         WD_TRY(check(s->options.stored, c.target[i], err));
@@ -194,7 +314,7 @@ static void stored_fill(wd_source *self, wd_batch *out, int64_t first, int64_t s
     wd__batches_begin(s->batches);
     for (int64_t i = 0; i < samples; i++) {
         const int64_t number = number_of(s, first + i);
-        const wd_batch_sample sample = wd__stored_learns_chords(&s->options)
+        const wd_batch_sample sample = learns_chords(&s->options)
                                            ? chord_sample(s, staged(s, i), first + i, number)
                                            : velocity_sample(s, staged(s, i), number);
         wd__batches_put(s->batches, &sample);
@@ -297,7 +417,7 @@ static void stored_close(wd_source *self)
 
 static int64_t parts_of(const wd_source_options *o)
 {
-    if (!wd__stored_learns_chords(o)) return 2;
+    if (!learns_chords(o)) return 2;
     return (o->trajectory.diversity_gain > 0 ? 2 : 1) * (1 + wd_chord_length(&o->trajectory));
 }
 
@@ -314,7 +434,7 @@ static wd_status open_memory(stored_source *s, wd_err *err)
         wd_host_alloc((void **)&s->staging, device, staged_values * sizeof(uint16_t), what, err));
     for (int i = 0; i < WD_BATCHES_UNDER_WAY; i++) WD_TRY(wd_event_open(&s->sent[i], device, err));
     s->chord.state_count = b->state_count;
-    if (!wd__stored_learns_chords(&s->options)) return WD_OK;
+    if (!learns_chords(&s->options)) return WD_OK;
     return wd__chord_pool_open(&s->chord, device, 1, b->state_count, err);
 }
 
@@ -328,7 +448,7 @@ static wd_status stored_open(wd_source **out, const wd_source_options *options, 
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "a source of batches", err));
     *s = (stored_source){.base = {.vtable = &wd_source_stored},
                          .options = *options,
-                         .trajectory = wd__stored_trajectory(options),
+                         .trajectory = stored_trajectory(options),
                          .queue = queue,
                          .count = wd_source_stored_count(options),
                          .parts = parts_of(options),

@@ -1,9 +1,9 @@
 /* The trajectory source's own fields, for its files.
  *
- * Data flow: where trajectories are (trajectory_states.h) -> ring of targets (targets.h), whose
- * velocities a sweep makes window by window, as batches need them, so that the student works
- * meanwhile -> batches (batch.h). Between ranks velocities are gathered (gathers.h). A round is
- * made whole before it is saved, so that what is saved does not depend on the window. */
+ * Data flow: where trajectories are -> ring of targets (both: targets.h), whose velocities a sweep
+ * makes window by window, as batches need them, so that the student works meanwhile -> batches
+ * (batch.h). Between ranks velocities are gathered (gathers.h). A round is made whole before it is
+ * saved, so that what is saved does not depend on the window. */
 #ifndef WD_TRAIN_TARGETS_SOURCE_TRAJECTORY_IMPL_H
 #define WD_TRAIN_TARGETS_SOURCE_TRAJECTORY_IMPL_H
 
@@ -12,7 +12,7 @@
 #include "train/targets/chord_pool.h"
 #include "train/targets/gathers.h"
 #include "train/targets/source.h"
-#include "train/targets/trajectory_states.h"
+#include "train/targets/targets.h"
 
 enum {
     WD_TRAJECTORY_SAVED = 3, /* tensors */

@@ -18,7 +18,8 @@
 #define WD_TRAIN_TARGETS_TARGET_STORE_H
 
 #include "io/file/file.h"
-#include "train/targets/stored_trajectory.h"
+#include "io/json/json.h"
+#include "train/targets/trajectory.h"
 
 enum { WD_STORE_KEY_MAX = 17 };
 

@@ -25,6 +25,11 @@ int64_t wd__store_file_first(const char *name);
 int wd__store_is_file(const struct dirent *entry);
 int wd__store_file_order(const struct dirent **a, const struct dirent **b);
 
+/* *out = a new object with what numbers of targets mean: the "trajectory" of targets.json, which
+ * one run writes and others read. */
+wd_status wd__store_trajectory_json(json_t **out, const wd_trajectory_options *options,
+                                    wd_err *err);
+
 /* The checksum of a target [2, count] bf16. */
 void wd__store_checksum(uint8_t out[WD_STORE_CHECKSUM_BYTES], const uint16_t *target, int64_t count,
                         float sigma, float timestep, int64_t prompt);

@@ -73,7 +73,7 @@ static wd_status make_manifest(json_t **out, const wd_target_writer *w, wd_err *
 {
     json_t *trajectory;
     const wd_store_shape *shape = &w->options.shape;
-    WD_TRY(wd_stored_trajectory_json(&trajectory, &w->trajectory, err));
+    WD_TRY(wd__store_trajectory_json(&trajectory, &w->trajectory, err));
     *out =
         json_pack("{s:s, s:[I, I, I], s:s, s:o, s:O?}", "format", WD_STORE_FORMAT, "latents",
                   (json_int_t)shape->channels, (json_int_t)shape->height, (json_int_t)shape->width,

@@ -68,7 +68,7 @@ static inline int64_t wd_validation_prompt(const wd_validation_states *states, i
 /* Bytes of all states and targets. */
 size_t wd_validation_states_bytes(const wd_validation_states *states);
 
-/* ---- files: validation_file.c ---- */
+/* ---- files ---- */
 
 /* Writes them to `path`, as the states that `key` names. */
 wd_status wd_validation_states_save(const wd_validation_states *states, const char *path,
