@@ -21,7 +21,7 @@ typedef struct wd_run_picture {
 typedef struct wd_run_sheet {
     int64_t step;
     bool is_bad; /* its file cannot be read as a picture */
-    int copy;    /* number of its small copy (report/sheet_copies.h); -1: it is not shown */
+    int copy;    /* number of its small copy (report/page_impl.h); -1: it is not shown */
 } wd_run_sheet;
 
 typedef struct wd_run_files {
