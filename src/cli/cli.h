@@ -51,4 +51,18 @@ void wd_cli_append(char *out, size_t out_bytes, const char *format, ...)
  * flag. Returns `out`. */
 const char *wd_cli_value_text(char *out, size_t out_bytes, const wd_option *option);
 
+/* ---- progress ----
+ *
+ * The line of progress, which is drawn if standard error is a terminal; otherwise the library logs
+ * lines of its own. */
+
+void wd_cli_progress_begin(void); /* starts to draw if there is a terminal */
+void wd_cli_progress_hide(void);  /* call it before printing something else */
+void wd_cli_progress_end(void);
+
+/* "training [####----]  45%  step 450/1000  loss 0.0123  3.1 steps/s  3:04 left", shorter than
+ * `columns`, into `out`, and returns `out`. If a bar does not fit, it is left out. */
+const char *wd_cli_progress_text(char *out, size_t out_bytes, int columns,
+                                 const wd_progress *progress);
+
 #endif

@@ -1,6 +1,5 @@
 /* The commands: each takes its command line, runs its job, and prints what that returns. */
 #include "cli/cli.h"
-#include "cli/progress.h"
 
 wd_status wd_cli_train(int argc, char **argv, wd_err *err)
 {

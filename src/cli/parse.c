@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/progress.h"
+#include "cli/cli.h"
 
 /* The options of the job, or those of every command: their struct, and the source of those that the
  * command line gives. */

@@ -1,7 +1,7 @@
 /* Progress on a terminal: the last line, which is redrawn repeatedly.
  *
  * Messages may come from any thread. They erase the line, and the next progress draws it again. */
-#include "cli/progress.h"
+#include "cli/cli.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* The line of progress on a terminal. */
 #include "testing.h"
 
-#include "cli/progress.h"
+#include "cli/cli.h"
 
 static void lines_fit_the_terminal(void **state)
 {

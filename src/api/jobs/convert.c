@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/jobs/merged.h"
 #include "api/options/option_paths.h"
+#include "api/setup/run.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -57,7 +57,7 @@ static wd_status to_diffusers(wd_merged *merged, const wd_convert_options *optio
     if (!file)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "convert --to diffusers needs --model FILE or --transformer FILE");
-    if (loras) WD_TRY(wd__merged_make_folder(merged, err));
+    if (loras) WD_TRY(wd_merged_make_folder(merged, err));
     WD_TRY(wd_convert_to_diffusers(options->out, file, loras, merged->folder, dtype,
                                    options->ignore_unknown_tensors, err));
     wd_log(WD_LOG_INFO, "%s written", options->out);
@@ -81,7 +81,7 @@ static wd_status to_one_file(wd_merged *merged, const wd_convert_options *option
     WD_TRY(wd_export_is_student(&is_student, pipeline.path, err));
     if (is_student && wd_path_exists(workflow)) return wd_convert_refuse_replacing(workflow, err);
     const bool merges_as_stored = !dtype || wd_dtype_is_quantised(*dtype);
-    WD_TRY(wd__merged_open(merged, &pipeline, merges_as_stored ? WD_DTYPE_COUNT : *dtype, err));
+    WD_TRY(wd_merged_open(merged, &pipeline, merges_as_stored ? WD_DTYPE_COUNT : *dtype, err));
     WD_TRY((to_gguf ? wd_convert_to_gguf : wd_convert_to_original)(options->out, &pipeline,
                                                                    component, dtype, err));
     wd_log(WD_LOG_INFO, "%s written", options->out);
@@ -107,6 +107,6 @@ wd_status wd_convert(const wd_convert_options *options, wd_err *err)
         status = to_diffusers(&merged, options, second, given ? &dtype : NULL, err);
     else
         status = to_one_file(&merged, options, second, given ? &dtype : NULL, err);
-    wd__merged_close(&merged);
+    wd_merged_close(&merged);
     return status;
 }

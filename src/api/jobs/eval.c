@@ -354,7 +354,7 @@ static wd_status quantise(wd_eval_job *j, wd_err *err)
 {
     wd_pipeline *student = &j->pipeline[STUDENT];
     if (!j->options->quantisation) return WD_OK;
-    if (!*j->merged.folder) WD_TRY(wd__merged_make_folder(&j->merged, err));
+    if (!*j->merged.folder) WD_TRY(wd_merged_make_folder(&j->merged, err));
     student->overlay.folder = j->merged.folder;
     WD_TRY(wd_pipeline_make_overlay(student, err));
     return require_quantised(student, err);
@@ -369,7 +369,7 @@ static wd_status run(char **text, wd_eval_job *j, wd_err *err)
                                  (const char *const *)j->prompts.text, j->count, j->negative_prompt,
                                  j->text_tokens, j->dtype[TEACHER], err));
     WD_TRY(plan(j, err));
-    WD_TRY(wd__merged_open(&j->merged, &j->pipeline[TEACHER], j->dtype[TEACHER], err));
+    WD_TRY(wd_merged_open(&j->merged, &j->pipeline[TEACHER], j->dtype[TEACHER], err));
     WD_TRY(quantise(j, err));
     WD_TRY(wd_drawing_encode(&j->plan, j->embeds.cache, err));
     for (int s = 0; s < SIDES; s++) WD_TRY(open_side(j, s, err));
@@ -408,7 +408,7 @@ wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
     wd_free(j->velocities);
     wd_free(j->report.velocity_error);
     wd_schedule_close(&j->schedule);
-    wd__merged_close(&j->merged);
+    wd_merged_close(&j->merged);
     wd_prompt_embeds_close(&j->embeds);
     wd_prompts_close(&j->prompts);
     json_decref(j->trained);

@@ -3,8 +3,8 @@
 #define WD_API_JOBS_EVAL_JOB_H
 
 #include "api/jobs/eval_report.h"
-#include "api/jobs/merged.h"
 #include "api/plan/drawing_plan.h"
+#include "api/setup/run.h"
 #include "io/text/prompts.h"
 #include "wandistiller.h"
 

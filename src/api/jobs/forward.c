@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-#include "api/jobs/merged.h"
 #include "api/jobs/tensor_file.h"
 #include "api/options/option_paths.h"
 #include "api/setup/dtypes.h"
 #include "api/setup/memory_report.h"
+#include "api/setup/run.h"
 #include "core/checked.h"
 #include "core/host.h"
 #include "core/memory.h"
@@ -299,11 +299,11 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
     WD_TRY_OUT(wd__tensor_file_check(options->out, "--out", options->in, err));
     WD_TRY_OUT(wd_safetensors_open(&in, options->in, err));
     WD_TRY_OUT(choose_dtype(&call, err));
-    WD_TRY_OUT(wd__merged_open(&merged, &pipeline, call.dtype, err));
+    WD_TRY_OUT(wd_merged_open(&merged, &pipeline, call.dtype, err));
     call.in = in;
     status = dispatch(&call, err);
 out:
-    wd__merged_close(&merged);
+    wd_merged_close(&merged);
     wd_safetensors_close(in);
     wd_run_close(&run);
     return status;

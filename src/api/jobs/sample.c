@@ -14,11 +14,11 @@
 #include <string.h>
 
 #include "api/jobs/gallery.h"
-#include "api/jobs/merged.h"
 #include "api/jobs/tensor_file.h"
 #include "api/options/option_paths.h"
 #include "api/plan/drawing_plan.h"
 #include "api/setup/dtypes.h"
+#include "api/setup/run.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -436,7 +436,7 @@ static wd_status run(job *j, wd_err *err)
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->prompts, negative,
                                  j->tokens, j->dtype, err));
     WD_TRY(plan(j, err));
-    WD_TRY(wd__merged_open(&j->merged, &j->pipeline, j->dtype, err));
+    WD_TRY(wd_merged_open(&j->merged, &j->pipeline, j->dtype, err));
     WD_TRY(wd_drawing_encode(&j->plan, j->embeds.cache, err));
     WD_TRY(open_trace(j, err));
     WD_TRY(draw(j, err));
@@ -451,7 +451,7 @@ wd_status wd_sample(const wd_sample_options *options, wd_err *err)
     const wd_status status = run(&j, err);
     say_what_is_written(&j, status == WD_OK);
     wd_painter_close(j.painter);
-    wd__merged_close(&j.merged);
+    wd_merged_close(&j.merged);
     wd_prompt_embeds_close(&j.embeds);
     wd_prompts_close(&j.file);
     for (int64_t i = 0; j.trace && i <= j.steps; i++) wd_free(j.trace[i]);

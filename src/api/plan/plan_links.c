@@ -1,5 +1,5 @@
-/* Bytes per link: see api/plan/plan_links.h. */
-#include "api/plan/plan_links.h"
+/* Bytes per link: see api/plan/plan_print.h. */
+#include "api/plan/plan_print.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "api/plan/optimizer_place.h"
-#include "api/plan/plan_links.h"
 #include "api/plan/plan_verdict.h"
 #include "api/plan/sheets.h"
 #include "api/plan/target_reuse.h"

@@ -2,7 +2,11 @@
 #ifndef WD_API_PLAN_PLAN_PRINT_H
 #define WD_API_PLAN_PLAN_PRINT_H
 
+#include <jansson.h>
+
 #include "api/plan/disk_plan.h"
+#include "api/plan/train_plan.h"
+#include "core/text.h"
 
 /* All strategies' plans [WD_STRATEGY_auto], and the best of them. */
 typedef struct wd_plan_table {
@@ -34,5 +38,15 @@ const char *wd__plan_missing_text(char out[WD_PLAN_MISSING_TEXT], const wd_devic
 wd_status wd__plan_table_text(char **out, const wd_plan_table *table, wd_err *err);
 
 json_t *wd__plan_table_json(const wd_plan_table *table);
+
+/* ---- the bytes that a plan copies per step over each link: plan_links.c ---- */
+
+/* Prints a line for every link. Corresponding links of different ranks have one line, with the
+ * largest of their figures. */
+void wd__plan_links_say(wd_text_builder *builder, const wd_train_plan *plan,
+                        const wd_strategy_plan *candidate);
+
+/* Makes an array of all links by name; the caller owns it. */
+json_t *wd__plan_links_json(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
 #endif

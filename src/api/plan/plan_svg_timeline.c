@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/plan/svg.h"
 #include "core/text.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include "api/plan/train_cluster.h"
 #include "core/memory.h"
 #include "model/sampling/schedule.h"
-#include "teacher/plan/planner_predict.h"
+#include "teacher/plan/planner.h"
 
 /* `auto` draws sheets where one takes less than this share of the time between two. */
 static const double SHARE_MAX = 0.1;

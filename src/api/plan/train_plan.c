@@ -7,7 +7,7 @@
 
 #include "api/options/teacher_choice.h"
 #include "api/plan/optimizer_place.h"
-#include "api/plan/plan_links.h"
+#include "api/plan/plan_print.h"
 #include "api/plan/sheets.h"
 #include "api/plan/target_reuse.h"
 #include "api/plan/train_cluster.h"

@@ -4,6 +4,7 @@
 #define WD_API_SETUP_RUN_H
 
 #include "dev/device.h"
+#include "model/files/pipeline.h"
 #include "wandistiller.h"
 
 typedef struct wd_run {
@@ -23,5 +24,23 @@ void wd_run_close(wd_run *run); /* a zeroed struct is allowed */
 
 /* Returns WD_INTERRUPTED if a stop was requested. */
 wd_status wd__run_go_on(wd_err *err);
+
+/* ---- merged LoRAs of a job that has no folder of its own ----
+ *
+ * They lie in a temporary folder until it ends. If it is killed, the next such job removes the
+ * folder. */
+
+typedef struct wd_merged {
+    char folder[WD_PATH_MAX]; /* "": there is none */
+    int lock;                 /* of the folder: see core/temporary_folder.h */
+} wd_merged;
+
+/* Makes a new folder below TMPDIR (or /tmp). */
+wd_status wd_merged_make_folder(wd_merged *out, wd_err *err);
+
+/* Merges the pipeline's LoRAs, if it has any, into such a folder, in `dtype` (see wd_overlay).
+ * The pipeline refers to `out`, which must not be moved. Close it, too, where this fails. */
+wd_status wd_merged_open(wd_merged *out, wd_pipeline *pipeline, wd_dtype dtype, wd_err *err);
+void wd_merged_close(wd_merged *merged); /* a zeroed one is fine */
 
 #endif

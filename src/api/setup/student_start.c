@@ -1,9 +1,9 @@
-/* What a student starts from: see api/setup/student_start.h.
+/* What a student starts from: see api/setup/train_setup.h.
  *
  * Teacher and student exchange latents, velocities and prompt embeddings and nothing else. So a
  * start of any depth, width and size of heads serves, if it has the teacher's latents (channels,
  * patches, and the numbers by which its VAE scales them) and the teacher's width of text. */
-#include "api/setup/student_start.h"
+#include "api/setup/train_setup.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -11,7 +11,6 @@
 #include "api/options/tables.h"
 #include "api/setup/dtypes.h"
 #include "api/setup/stored_targets.h"
-#include "api/setup/student_start.h"
 #include "api/setup/train_objective.h"
 #include "api/setup/validation_prompts.h"
 #include "core/host.h"

@@ -87,4 +87,12 @@ int64_t wd_train_epoch_steps(const wd_train_setup *setup);
 
 void wd_train_setup_close(wd_train_setup *setup); /* a zeroed one is fine */
 
+/* ---- the student's sizes and start: student_start.c ---- */
+
+/* Reads options.student_config into setup->student, and opens the model that options.init_student
+ * names as setup->first: a folder, a Hub id, or a file with a transformer. If `plans`, the name of
+ * a preset is one, too. Only its transformer is needed. WD_MISMATCH: the student would not fit the
+ * teacher's latents or text; the error names all that differs. The teacher is open. */
+wd_status wd__student_open(wd_train_setup *setup, bool plans, wd_err *err);
+
 #endif

@@ -1,5 +1,5 @@
-/* Other layouts of folders: see model/files/layout.h. */
-#include "model/files/layout.h"
+/* Other layouts of folders: see model/files/pipeline_impl.h. */
+#include "model/files/pipeline_impl.h"
 
 #include <stdio.h>
 #include <string.h>

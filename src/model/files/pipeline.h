@@ -9,7 +9,7 @@
  *
  * Any component may lie elsewhere, as a single file or a folder of its own (a "part"), with or
  * without a pipeline folder for the others; and folders of ComfyUI's models and of Wan's own
- * repositories are taken for the parts they hold (model/files/layout.h). Of a part without a
+ * repositories are taken for the parts they hold (model/files/layout.c). Of a part without a
  * configuration file the configuration follows from its tensors (model/files/component_file.h), and
  * what no tensor says from a preset. */
 #ifndef WD_MODEL_FILES_PIPELINE_H

@@ -1,5 +1,5 @@
 /* Declarations that opening a pipeline's folder and opening its parts share. Internal to
- * model/files/pipeline*.c. */
+ * model/files/pipeline*.c and layout.c. */
 #ifndef WD_MODEL_FILES_PIPELINE_IMPL_H
 #define WD_MODEL_FILES_PIPELINE_IMPL_H
 
@@ -25,5 +25,18 @@ wd_component wd__pipeline_component_of(const char *class_name, const char *model
 /* Checks that the components fit together, and sets what follows from all of them: the size of
  * pictures, guidance and negative prompt. */
 wd_status wd__pipeline_complete(wd_pipeline *p, wd_err *err);
+
+/* ---- other layouts: layout.c ----
+ *
+ * Folders that hold a pipeline's parts as others lay them out: ComfyUI's models/
+ * (diffusion_models/, text_encoders/, vae/), and Wan's own repositories
+ * (diffusion_pytorch_model*.safetensors with the original config.json, or high_noise_model/ and
+ * low_noise_model/; google/umt5-xxl/). */
+
+/* *found: whether pipeline->path is such a folder; then the parts that it has are in
+ * pipeline->part, but for those that are `given` from elsewhere. Several files that may be meant
+ * are an error that names them, and the option that says which. */
+wd_status wd__layout_find(bool *found, wd_pipeline *pipeline, const bool given[WD_COMPONENT_COUNT],
+                          wd_err *err);
 
 #endif

@@ -13,7 +13,6 @@
 #include "io/tensors/gguf.h"
 #include "model/dit/dit_file.h"
 #include "model/files/component_file.h"
-#include "model/files/layout.h"
 #include "model/files/pipeline.h"
 #include "model/files/pipeline_impl.h"
 #include "model/files/preset.h"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/files/layout.h"
+#include "model/files/pipeline_impl.h"
 
 static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
 

@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "core/memory.h"
-#include "teacher/plan/planner_predict.h"
 
 enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
 

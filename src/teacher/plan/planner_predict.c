@@ -1,5 +1,5 @@
-/* See teacher/plan/planner_predict.h. */
-#include "teacher/plan/planner_predict.h"
+/* See teacher/plan/planner.h. */
+#include "teacher/plan/planner.h"
 
 #include <math.h>
 
