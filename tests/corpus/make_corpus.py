@@ -439,7 +439,7 @@ def surroundings():
                        ("shares", "velocity:3,chord:1")):
         put("train/loop/phases", name, text)
     for name, text in (("sigmas", "1,0.9375,0.8333,0.625"), ("timesteps", "1000,937.5,833.3,625")):
-        put("api/setup/trajectory_sigmas", name, text)
+        put("api/setup/train_objective", name, text)
     put("io/file/hub", "main", "org/model\n0123abcd\n")
     put("io/file/hub", "revision", "org/model@0123abcd\n")
     put("io/file/hub", "up", "org/model\n../refs")

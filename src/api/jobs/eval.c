@@ -17,7 +17,7 @@
 #include "api/options/config.h"
 #include "core/clock.h"
 #include "core/memory.h"
-#include "model/sampling/picture.h"
+#include "model/sampling/sampler.h"
 #include "teacher/run/residency.h"
 
 static wd_status arrays(float ***out, int64_t n, size_t elements, wd_err *err)

@@ -25,7 +25,7 @@
 #include "core/text.h"
 #include "io/file/writable.h"
 #include "io/text/prompts.h"
-#include "model/sampling/picture.h"
+#include "model/sampling/sampler.h"
 #include "train/output/export.h"
 
 typedef struct job {

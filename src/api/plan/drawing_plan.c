@@ -13,7 +13,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "dev/ops.h"
-#include "model/sampling/picture.h"
+#include "model/sampling/sampler.h"
 
 /* ---- dry runs ---- */
 

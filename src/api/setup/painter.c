@@ -8,7 +8,7 @@
 #include "core/memory.h"
 #include "core/progress.h"
 #include "core/random.h"
-#include "model/sampling/picture.h"
+#include "model/sampling/sampler.h"
 #include "teacher/run/sweep.h"
 
 /* Pictures are drawn together until they have so many tokens, of which a device makes good use:

@@ -183,4 +183,8 @@ wd_status wd_comm_open_dry(wd_comm **out, const wd_comm *like, wd_err *err);
 /* Waits until all ranks have completed their operations, and frees it. NULL is allowed. */
 void wd_comm_close(wd_comm *comm);
 
+/* For tests: the largest message that mpi.c sends as single bytes, INT_MAX bytes by default; a
+ * larger one is composed of units of this size. It must be the same on all ranks. */
+extern size_t wd_comm_mpi_count_max;
+
 #endif

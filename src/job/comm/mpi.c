@@ -25,7 +25,6 @@
 #include "core/memory.h"
 #include "core/thread.h"
 #include "job/comm/comm.h"
-#include "job/comm/mpi_impl.h"
 
 enum { TAG_COLLECTIVE, TAG_PAIR };
 enum { SLEEP_NS_MIN = 20000, SLEEP_NS_MAX = 500000 };

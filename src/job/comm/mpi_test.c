@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "harness/comm.h"
-#include "job/comm/mpi_impl.h"
+#include "job/comm/comm.h"
 
 #ifdef WD_HAVE_MPI
 

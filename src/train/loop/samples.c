@@ -13,7 +13,6 @@
 #include "io/file/file.h"
 #include "io/picture/png.h"
 #include "io/picture/sheet.h"
-#include "model/sampling/picture.h"
 #include "model/sampling/sampler.h"
 #include "model/vae/vae.h"
 #include "train/loop/stepper.h"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "api/setup/trajectory_sigmas.h"
+#include "api/setup/train_objective.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

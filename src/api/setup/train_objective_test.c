@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "api/setup/trajectory_sigmas.h"
+#include "api/setup/train_objective.h"
 #include "model/sampling/schedule.h"
 
 static void lists_are_read(void **state)
