@@ -133,7 +133,7 @@ static wd_status paint(wd_eval_job *j, int picture, uint64_t seed, int64_t first
     const wd_painter_trace trace = {.latents = j->states, .velocity = j->velocities};
     float *latents = j->latents[picture] + first * j->each;
     wd_painter *painter = j->painter[side];
-    wd_painter_noise(latents, seed, first, n, j->each);
+    wd_sampler_noise(latents, seed, first, n, j->each);
     const double begun_s = wd_clock_s();
     WD_TRY(wd_painter_run(painter, latents, picture == TEACHER ? &trace : NULL, first, n, err));
     const int timed = side == TEACHER && has_reference(j) ? REFERENCE : side;

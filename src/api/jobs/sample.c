@@ -249,7 +249,7 @@ static wd_status paint(job *j, int64_t first, int64_t count, wd_err *err)
     if (j->given)
         memcpy(j->latents, j->given + first * each, (size_t)(count * each) * sizeof(float));
     for (int64_t i = first; i < first + count && !j->given; i++)
-        wd_painter_noise(j->latents + (i - first) * each,
+        wd_sampler_noise(j->latents + (i - first) * each,
                          j->options->seed + (uint64_t)(i % j->each), i / j->each, 1, each);
     WD_TRY(wd_painter_run(j->painter, j->latents, &trace, first, count, err));
     j->paint_s += wd_clock_s() - begun;

@@ -7,7 +7,6 @@
 #include "api/setup/run.h"
 #include "core/memory.h"
 #include "core/progress.h"
-#include "core/random.h"
 #include "model/sampling/sampler.h"
 #include "teacher/run/sweep.h"
 
@@ -233,13 +232,4 @@ wd_status wd_painter_velocity(wd_painter *painter, float *out, const float *late
     WD_TRY(velocity(p, p->velocity, p->latents, timestep, err));
     end(p, out, p->velocity);
     return WD_OK;
-}
-
-void wd_painter_noise(float *latents, uint64_t seed, int64_t first, int64_t count, int64_t each)
-{
-    for (int64_t i = 0; i < count; i++) {
-        const wd_random key = {
-            .seed = seed, .stream = WD_RANDOM_SAMPLE_NOISE, .index = (uint64_t)(first + i)};
-        wd_random_normal(latents + i * each, each, key, 0);
-    }
 }

@@ -71,8 +71,4 @@ wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_t
 wd_status wd_painter_velocity(wd_painter *painter, float *velocity, const float *latents,
                               float timestep, int64_t first, int64_t count, wd_err *err);
 
-/* Fills latents with the standard normal noise of pictures [first, first + count), `each` elements
- * per picture. */
-void wd_painter_noise(float *latents, uint64_t seed, int64_t first, int64_t count, int64_t each);
-
 #endif

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/progress.h"
+#include "core/random.h"
 #include "dev/ops.h"
 #include "model/sampling/schedule.h"
 #include "model/vae/vae.h"
@@ -282,6 +283,15 @@ out:
     solver_close(solver); /* waits for the queue */
     wd_device_free(device, v);
     return status;
+}
+
+void wd_sampler_noise(float *latents, uint64_t seed, int64_t first, int64_t count, int64_t each)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const wd_random key = {
+            .seed = seed, .stream = WD_RANDOM_SAMPLE_NOISE, .index = (uint64_t)(first + i)};
+        wd_random_normal(latents + i * each, each, key, 0);
+    }
 }
 
 /* ---- from latents to pictures ---- */

@@ -8,6 +8,10 @@
 #include "model/files/pipeline.h"
 #include "model/sampling/schedule.h"
 
+/* Fills latents (host, =) with the standard normal noise from which pictures [first, first + count)
+ * are drawn, `each` elements per picture. */
+void wd_sampler_noise(float *latents, uint64_t seed, int64_t first, int64_t count, int64_t each);
+
 /* Computes the guided velocity [B, C, F, H, W] F32 (device, =) at latents F32 (device) and
  * timestep. */
 typedef wd_status wd_velocity_fn(void *context, float *velocity, const float *latents,

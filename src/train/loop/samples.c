@@ -8,7 +8,6 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/progress.h"
-#include "core/random.h"
 #include "dev/ops.h"
 #include "io/file/file.h"
 #include "io/picture/png.h"
@@ -47,11 +46,7 @@ wd_status wd__samples_open(wd_samples **out, const wd_samples_options *options, 
         wd__samples_close(s);
         return status;
     }
-    for (int64_t i = 0; i < options->count; i++) {
-        wd_random key = {
-            .seed = options->seed, .stream = WD_RANDOM_SAMPLE_NOISE, .index = (uint64_t)i};
-        wd_random_normal(s->noise + i * s->state, s->state, key, 0);
-    }
+    wd_sampler_noise(s->noise, options->seed, 0, options->count, s->state);
     *out = s;
     return WD_OK;
 }

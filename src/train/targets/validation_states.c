@@ -8,7 +8,6 @@
 #include <xxhash.h>
 
 #include "core/memory.h"
-#include "core/random.h"
 #include "io/file/file.h"
 #include "io/tensors/safetensors.h"
 #include "model/sampling/sampler.h"
@@ -210,10 +209,7 @@ static void fill_noise(const group *g)
     for (int64_t i = 0; i < g->count && !g->is_dry; i++) {
         float *noise = g->values + i * o->state_count;
         const int64_t number = g->first + i;
-        const wd_random key = {.seed = o->trajectory.seed,
-                               .stream = WD_RANDOM_SAMPLE_NOISE,
-                               .index = (uint64_t)(number % o->prompts)};
-        wd_random_normal(noise, o->state_count, key, 0);
+        wd_sampler_noise(noise, o->trajectory.seed, number % o->prompts, 1, o->state_count);
         for (int64_t k = 0; number >= o->prompts && k < o->state_count; k++) noise[k] = -noise[k];
     }
 }
