@@ -2,8 +2,7 @@
  * pasting, which are read through a shell. */
 #include "program.h"
 
-#include "api/options/config.h"
-#include "api/options/job_command.h"
+#include "api/options/options.h"
 #include "cli/cli.h"
 #include "core/random.h"
 

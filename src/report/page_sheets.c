@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "io/picture/png_small.h"
+#include "io/picture/png.h"
 #include "report/page_impl.h"
 #include "report/run_files.h"
 

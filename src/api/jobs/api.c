@@ -5,8 +5,7 @@
  * bench, and the functions that belong to no job. */
 #include <inttypes.h>
 
-#include "api/options/config.h"
-#include "api/options/option_paths.h"
+#include "api/options/options.h"
 #include "api/setup/run.h"
 #include "bench/bench.h"
 #include "core/log.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/options/option_paths.h"
+#include "api/options/options.h"
 #include "api/setup/run.h"
 #include "core/dtype.h"
 #include "core/error.h"

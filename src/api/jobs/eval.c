@@ -14,7 +14,7 @@
 
 #include "api/jobs/eval_job.h"
 #include "api/jobs/gallery.h"
-#include "api/options/config.h"
+#include "api/options/options.h"
 #include "core/clock.h"
 #include "core/memory.h"
 #include "model/sampling/sampler.h"

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/options/option_paths.h"
+#include "api/options/options.h"
 #include "api/setup/dtypes.h"
 #include "core/log.h"
 #include "io/file/writable.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "api/jobs/tensor_file.h"
-#include "api/options/option_paths.h"
+#include "api/options/options.h"
 #include "api/setup/dtypes.h"
 #include "api/setup/memory_report.h"
 #include "api/setup/run.h"

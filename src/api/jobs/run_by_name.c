@@ -1,7 +1,7 @@
 /* A job whose options were set by name: see wd_options_run in wandistiller.h. Every job gives JSON
  * here, also those that print a table or nothing on the command line. */
 #include "api/options/by_name.h"
-#include "api/options/config.h"
+#include "api/options/options.h"
 #include "core/error.h"
 #include "io/file/file.h"
 

@@ -15,7 +15,7 @@
 
 #include "api/jobs/gallery.h"
 #include "api/jobs/tensor_file.h"
-#include "api/options/option_paths.h"
+#include "api/options/options.h"
 #include "api/plan/drawing_plan.h"
 #include "api/setup/dtypes.h"
 #include "api/setup/run.h"

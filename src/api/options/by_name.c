@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/options/config.h"
+#include "api/options/options.h"
 #include "core/error.h"
 #include "core/memory.h"
 

@@ -1,11 +1,10 @@
 /* Options from and to JSON: --config FILE.json, and the options part of run.json. See
- * api/options/config.h. */
-#include "api/options/config.h"
+ * api/options/options.h. */
+#include "api/options/options.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "api/options/option_paths.h"
 #include "api/options/tables.h"
 #include "core/log.h"
 #include "core/memory.h"

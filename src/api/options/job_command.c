@@ -1,5 +1,5 @@
-/* The command line of a job: see api/options/job_command.h. */
-#include "api/options/job_command.h"
+/* The command line of a job: see api/options/options.h. */
+#include "api/options/options.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Options that name files: see api/options/option_paths.h. */
-#include "api/options/option_paths.h"
+/* Options that name files: see api/options/options.h. */
+#include "api/options/options.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Options by their tables, and from JSON. */
 #include <unistd.h>
 
-#include "api/options/config.h"
+#include "api/options/options.h"
 #include "io/file/file.h"
 #include "program.h"
 

@@ -1,6 +1,4 @@
-/* Folder api/options. Options: their tables, parsing, files of options, hints.
- *
- * The option tables, one per job. Name, type, range, default and help of an option are defined only
+/* The option tables, one per job. Name, type, range, default and help of an option are defined only
  * there. */
 #ifndef WD_API_OPTIONS_TABLES_H
 #define WD_API_OPTIONS_TABLES_H

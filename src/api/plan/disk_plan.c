@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "api/options/config.h"
+#include "api/options/options.h"
 #include "api/plan/targets_plan.h"
 #include "api/plan/validation_plan.h"
 #include "api/setup/memory_report.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/options/job_command.h"
+#include "api/options/options.h"
 #include "api/plan/drawing_impl.h"
 #include "api/setup/memory_report.h"
 #include "core/log.h"

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "api/plan/train_cluster.h"
-#include "api/setup/stored_targets.h"
 #include "api/setup/memory_report.h"
+#include "api/setup/train_setup.h"
 #include "core/log.h"
 #include "core/memory.h"
 

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/options/config.h"
-#include "api/options/job_command.h"
+#include "api/options/options.h"
 #include "api/plan/largest_student.h"
 #include "api/plan/optimizer_place.h"
 #include "api/plan/train_cluster.h"

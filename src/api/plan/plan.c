@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "api/options/config.h"
+#include "api/options/options.h"
 #include "api/plan/encoding_plan.h"
 #include "api/plan/largest_student.h"
 #include "api/plan/plan_print.h"
@@ -11,10 +11,10 @@
 #include "api/plan/plan_verdict.h"
 #include "api/plan/start_blocks.h"
 #include "api/plan/suggestions.h"
-#include "api/setup/device_memory.h"
 #include "api/setup/dtypes.h"
 #include "api/setup/rank_gpus.h"
 #include "api/setup/ranks.h"
+#include "api/setup/run.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"

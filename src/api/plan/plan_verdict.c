@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/options/job_command.h"
-#include "api/options/option_paths.h"
+#include "api/options/options.h"
 #include "api/setup/memory_report.h"
 #include "model/files/preset.h"
 

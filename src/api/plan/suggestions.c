@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/options/job_command.h"
+#include "api/options/options.h"
 #include "api/options/teacher_choice.h"
 #include "api/plan/encoding_plan.h"
 #include "api/plan/largest_student.h"

@@ -1,5 +1,5 @@
-/* See api/setup/device_memory.h. */
-#include "api/setup/device_memory.h"
+/* See api/setup/run.h. */
+#include "api/setup/run.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
  * from then on, so that a pool can be filled to its last byte while libraries compute. On GPUs that
  * the stand-in driver shows, whose libraries take memory when they first compute: compiled with
  * WD_STANDIN_GPUS. Devices without libraries of their own are left alone. */
-#include "api/setup/device_memory.h"
+#include "api/setup/run.h"
 
 #include "api/setup/rate_cache.h"
 #include "dev/library_memory.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/options/job_command.h"
+#include "api/options/options.h"
 #include "api/setup/memory_report.h"
 #include "core/cgroup.h"
 #include "core/log.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/setup/device_memory.h"
 #include "api/setup/ranks.h"
 #include "core/host.h"
 #include "core/stop.h"

@@ -43,4 +43,14 @@ wd_status wd_merged_make_folder(wd_merged *out, wd_err *err);
 wd_status wd_merged_open(wd_merged *out, wd_pipeline *pipeline, wd_dtype dtype, wd_err *err);
 void wd_merged_close(wd_merged *merged); /* a zeroed one is fine */
 
+/* ---- memory beside the pools: device_memory.c ----
+ *
+ * What libraries take of GPUs' memory beside the pools (dev/library_memory.h): known from an
+ * earlier run, or measured now, and reserved, so that what a plan counts on is there. */
+
+/* For each of the `count` devices, none of which has a block yet. Figures are kept beside rates
+ * (api/setup/rate_cache.h), by GPU and versions of libraries. A GPU without room to measure it
+ * keeps the estimate that it was opened with. */
+wd_status wd_device_memory_measure(wd_device *const *device, int count, wd_err *err);
+
 #endif

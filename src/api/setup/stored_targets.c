@@ -1,5 +1,5 @@
-/* See api/setup/stored_targets.h. */
-#include "api/setup/stored_targets.h"
+/* See api/setup/train_setup.h. */
+#include "api/setup/train_setup.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -7,12 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/options/option_paths.h"
+#include "api/options/options.h"
 #include "api/options/tables.h"
 #include "api/setup/dtypes.h"
-#include "api/setup/stored_targets.h"
 #include "api/setup/train_objective.h"
-#include "api/setup/validation_prompts.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"

@@ -95,4 +95,54 @@ void wd_train_setup_close(wd_train_setup *setup); /* a zeroed one is fine */
  * teacher's latents or text; the error names all that differs. The teacher is open. */
 wd_status wd__student_open(wd_train_setup *setup, bool plans, wd_err *err);
 
+/* ---- targets: stored_targets.c ----
+ *
+ * What --save_targets and --targets mean for a run: folders of targets, and the options that must
+ * be those of the run which made them (train/targets/target_store.h). */
+
+/* Opens the store of --targets. Options that decide its targets and are not given take its values;
+ * WD_INVALID_ARGUMENT names one that contradicts it. The teacher is open, the student not yet. Sets
+ * setup->teacher_key, so that no weights of a teacher are read. */
+wd_status wd__stored_targets_open(wd_train_setup *setup, wd_err *err);
+
+/* The file of prompts of the store, if no --data_path is given; "": none. */
+wd_status wd__stored_targets_prompts(char out[WD_PATH_MAX], const wd_train_setup *setup,
+                                     wd_err *err);
+
+/* Sets setup->text_dir: the cache folder; of a run with targets, which is given none, a folder
+ * beside these. */
+wd_status wd__stored_targets_text_dir(wd_train_setup *setup, wd_err *err);
+
+/* Checks, of rank 0, that the folder of --save_targets is new, or of the run that is resumed. */
+wd_status wd__stored_targets_check_folder(const wd_train_setup *setup, wd_err *err);
+
+/* Checks the trainer's settings, which are filled in: what the student can learn from the store,
+ * and whether its run can store targets. Says how often targets are seen. */
+wd_status wd__stored_targets_check(wd_train_setup *setup, wd_err *err);
+
+/* Compares the prompts of the run, whose keys are known, with those of the store. */
+wd_status wd_stored_targets_compare(const wd_train_setup *setup, wd_err *err);
+
+/* Sets what a store of this run's targets will say of it, when all keys are known. */
+wd_status wd_stored_targets_describe(wd_train_setup *setup, wd_err *err);
+
+/* ---- validation: validation_prompts.c ----
+ *
+ * What --validation_prompts means for a run: which prompts it is validated on, and that it does not
+ * train on them. */
+
+/* Chooses the prompts, once setup->data is read (`given`; else only their number is planned): a
+ * number of the data's, by the seed alone, or those of a file. Prompts of the data that are the
+ * same text, after cleaning, are left out of setup->data. Sets setup->held_out and
+ * setup->validation.prompts. */
+wd_status wd__validation_prompts_choose(wd_train_setup *setup, bool given, wd_err *err);
+
+/* Checks the options beside it, which mean nothing without it, and what --keep_best would replace.
+ */
+wd_status wd__validation_check(const wd_train_setup *setup, wd_err *err);
+
+/* Writes the texts to validation-prompts.jsonl in the output folder, where there are any, so that
+ * `eval --prompts` can be given the same. */
+wd_status wd_validation_prompts_write(const wd_train_setup *setup, const char *folder, wd_err *err);
+
 #endif

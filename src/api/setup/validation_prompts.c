@@ -1,5 +1,5 @@
-/* See api/setup/validation_prompts.h. */
-#include "api/setup/validation_prompts.h"
+/* See api/setup/train_setup.h. */
+#include "api/setup/train_setup.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 
 #include "io/picture/png.h"
-#include "io/picture/png_small.h"
 
 static void read_all(const char *path)
 {

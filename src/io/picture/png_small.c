@@ -1,9 +1,9 @@
-/* Small copies of PNG files: see io/picture/png_small.h.
+/* Small copies of PNG files: see io/picture/png.h.
  *
  * Data flow: a row is decoded and added to the sums of a row of the copy; when all rows of its
  * place are added, the means are encoded. libpng reports an error of either side by a jump to the
  * one setjmp; everything that must survive the jump is in the struct. */
-#include "io/picture/png_small.h"
+#include "io/picture/png.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "core/memory.h"
-#include "io/picture/png.h"
 
 enum { MESSAGE_MAX = 128 };
 

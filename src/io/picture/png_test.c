@@ -10,7 +10,6 @@
 
 #include "core/random.h"
 #include "io/picture/png.h"
-#include "io/picture/png_small.h"
 
 static const char *in_folder(char path[WD_PATH_MAX], const char *name)
 {
