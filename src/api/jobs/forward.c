@@ -48,8 +48,10 @@ wd_status wd__forward_check_fits(const wd_forward_call *call, size_t pool, size_
                    call->dtype == WD_F32 ? "--dtype bfloat16, or " : "");
 }
 
-static wd_status rehearse(const wd_forward_call *call, wd_forward_fn *fn, void *context,
-                          wd_err *err)
+/* Something that is run on a dry queue before it is run on the job's. */
+typedef wd_status run_fn(void *context, wd_queue *queue, wd_err *err);
+
+static wd_status rehearse(const wd_forward_call *call, run_fn *fn, void *context, wd_err *err)
 {
     wd_device *dry = NULL;
     wd_queue *queue = NULL;
@@ -70,8 +72,9 @@ out:
     return status == WD_OK ? wd__forward_check_fits(call, pool, host, err) : status;
 }
 
-wd_status wd__forward_run(const wd_forward_call *call, wd_forward_fn *fn, void *context,
-                          wd_err *err)
+/* Runs `fn` on a dry queue and then on the job's. WD_DOES_NOT_FIT, before the second run: there is
+ * not so much memory. */
+static wd_status run_dry_first(const wd_forward_call *call, run_fn *fn, void *context, wd_err *err)
 {
     WD_TRY(rehearse(call, fn, context, err));
     return fn(context, call->run->queue, err);
@@ -108,7 +111,7 @@ static wd_status encode(void *context, wd_queue *queue, wd_err *err)
     return status;
 }
 
-wd_status wd__forward_text_encoder(const wd_forward_call *call, wd_err *err)
+static wd_status run_text_encoder(const wd_forward_call *call, wd_err *err)
 {
     const wd_umt5_config *config = &call->pipeline->umt5;
     int64_t dim[2], mask_dim[2];
@@ -129,8 +132,8 @@ wd_status wd__forward_text_encoder(const wd_forward_call *call, wd_err *err)
     WD_TRY_OUT(wd_alloc((void **)&rows, (size_t)(dim[0] * dim[1]),
                         (size_t)config->d_model * sizeof *rows, "last_hidden_state", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-    WD_TRY_OUT(wd__forward_run(call, encode,
-                               &(encoding){call, weights, rows, ids, mask, dim[0], dim[1]}, err));
+    WD_TRY_OUT(run_dry_first(call, encode,
+                             &(encoding){call, weights, rows, ids, mask, dim[0], dim[1]}, err));
     zero_masked(rows, mask, dim[0] * dim[1], config->d_model);
     const wd_tensor_out out = wd__tensor_out_of("last_hidden_state", WD_F32, rows,
                                                 (int64_t[]){dim[0], dim[1], config->d_model}, 3);
@@ -186,7 +189,7 @@ static wd_status alloc_floats(float **out, const int64_t dim[5], const char *wha
     return wd_alloc((void **)out, count, sizeof **out, what, err);
 }
 
-wd_status wd__forward_vae_decoder(const wd_forward_call *call, wd_err *err)
+static wd_status run_vae_decoder(const wd_forward_call *call, wd_err *err)
 {
     const wd_vae_config *config = &call->pipeline->vae;
     const int64_t s = wd_pipeline_vae_scale(call->pipeline);
@@ -200,8 +203,8 @@ wd_status wd__forward_vae_decoder(const wd_forward_call *call, wd_err *err)
                                 dim[3] * s, dim[4] * s};
     WD_TRY_OUT(alloc_floats(&image, out_dim, "values of pictures", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
-    WD_TRY_OUT(wd__forward_run(call, code,
-                               &(coding){call, weights, WD_VAE_DECODER, image, latents, dim}, err));
+    WD_TRY_OUT(run_dry_first(call, code,
+                             &(coding){call, weights, WD_VAE_DECODER, image, latents, dim}, err));
     const wd_tensor_out out = wd__tensor_out_of("sample", WD_F32, image, out_dim, 5);
     status = wd__tensor_file_write(call->options->out, &out, 1, err);
 out:
@@ -211,7 +214,7 @@ out:
     return status;
 }
 
-wd_status wd__forward_vae_encoder(const wd_forward_call *call, wd_err *err)
+static wd_status run_vae_encoder(const wd_forward_call *call, wd_err *err)
 {
     const wd_vae_config *config = &call->pipeline->vae;
     const int64_t s = wd_pipeline_vae_scale(call->pipeline);
@@ -234,8 +237,8 @@ wd_status wd__forward_vae_encoder(const wd_forward_call *call, wd_err *err)
                                 dim[4] / s};
     WD_TRY_OUT(alloc_floats(&mean, out_dim, "values of latents", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
-    WD_TRY_OUT(wd__forward_run(call, code,
-                               &(coding){call, weights, WD_VAE_ENCODER, mean, image, dim}, err));
+    WD_TRY_OUT(
+        run_dry_first(call, code, &(coding){call, weights, WD_VAE_ENCODER, mean, image, dim}, err));
     const wd_tensor_out out = wd__tensor_out_of("encoded_mean", WD_F32, mean, out_dim, 5);
     status = wd__tensor_file_write(call->options->out, &out, 1, err);
 out:
@@ -275,14 +278,13 @@ static wd_status dispatch(const wd_forward_call *call, wd_err *err)
                        "--grad: only transformers have gradients here, %s has none", name);
     if (!strcmp(name, "text_encoder")) {
         WD_TRY(wd_pipeline_require(call->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-        return wd__forward_text_encoder(call, err);
+        return run_text_encoder(call, err);
     }
     WD_TRY(wd_pipeline_require(call->pipeline, WD_COMPONENT_VAE, err));
     if (o->dtype && strcmp(o->dtype, "float32"))
         return wd_fail(err, WD_UNSUPPORTED,
                        "--dtype %s: the VAE computes in float32, as pipelines keep it", o->dtype);
-    return !strcmp(name, "vae_decoder") ? wd__forward_vae_decoder(call, err)
-                                        : wd__forward_vae_encoder(call, err);
+    return !strcmp(name, "vae_decoder") ? run_vae_decoder(call, err) : run_vae_encoder(call, err);
 }
 
 wd_status wd_forward(const wd_forward_options *options, wd_err *err)

@@ -78,8 +78,10 @@ void wd__svg_text(wd_text_builder *builder, double x, double y, const char *styl
     say_text(builder, x, y, 0, style, text);
 }
 
-void wd__svg_text_within(wd_text_builder *builder, double x, double y, double width,
-                         const char *text)
+/* Writes text of the style `small` no wider than `width`: the letters are narrower if it might be
+ * wider. */
+static void say_text_within(wd_text_builder *builder, double x, double y, double width,
+                            const char *text)
 {
     const bool fits = LETTER * (double)strlen(text) <= width;
     say_text(builder, x, y, fits ? 0 : width, "small", text);
@@ -254,7 +256,7 @@ static void draw_column(wd_text_builder *builder, const wd_plan_table *t, const 
     for (int i = 0; i < n; i++) {
         wd__svg_line(builder, box.x + BAR + 1, labels[i].wanted, box.x + BAR + 10, labels[i].y,
                      "leader");
-        wd__svg_text_within(builder, box.x + BESIDE, labels[i].y + 3, NAME, labels[i].text);
+        say_text_within(builder, box.x + BESIDE, labels[i].y + 3, NAME, labels[i].text);
     }
 }
 

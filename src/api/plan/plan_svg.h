@@ -32,11 +32,6 @@ void wd__svg_rect(wd_text_builder *builder, wd_svg_box box, const char *style, c
 void wd__svg_text(wd_text_builder *builder, double x, double y, const char *style,
                   const char *text);
 
-/* Writes text of the style `small` no wider than `width`: the letters are narrower if it might be
- * wider. */
-void wd__svg_text_within(wd_text_builder *builder, double x, double y, double width,
-                         const char *text);
-
 void wd__svg_line(wd_text_builder *builder, double x0, double y0, double x1, double y1,
                   const char *style);
 

@@ -13,7 +13,8 @@ static wd_stepper_options phase_of(const wd_train_setup *s)
     return wd_stepper_in_phase_of_most_targets(&s->trainer.stepper);
 }
 
-double wd__targets_plan_count(const wd_train_setup *s, double steps)
+/* The number of targets that the run stores until its step `steps`. */
+static double count_until(const wd_train_setup *s, double steps)
 {
     const wd_stepper_options m = phase_of(s);
     /* a checkpoint completes the round of the last one */
@@ -27,7 +28,7 @@ static double bytes_of(const wd_train_setup *s, double targets)
 
 double wd__targets_plan_bytes(const wd_train_setup *s, double steps)
 {
-    return bytes_of(s, wd__targets_plan_count(s, steps));
+    return bytes_of(s, count_until(s, steps));
 }
 
 /* The predicted seconds of a step of the same run without its teacher; 0: not known. */
@@ -47,7 +48,7 @@ static double student_seconds(const wd_train_plan *plan, const wd_train_setup *s
 static void say_saved(char out[WD_TARGETS_TEXT], const wd_train_plan *plan, const wd_train_setup *s)
 {
     char each[32], all[32], count[96] = "", time[96] = "";
-    const double steps = (double)s->options.num_steps, targets = wd__targets_plan_count(s, steps);
+    const double steps = (double)s->options.num_steps, targets = count_until(s, steps);
     const double seconds = student_seconds(plan, s);
     if (steps > 0)
         snprintf(count, sizeof count, ", about %.0f of them, %s", targets,
@@ -82,9 +83,8 @@ json_t *wd__targets_plan_json(const wd_train_plan *plan, const wd_train_setup *s
     if (s->options.save_targets)
         return json_pack("{s:o, s:f, s:f, s:f, s:f}", "saved_to",
                          wd_json_string(s->options.save_targets), "bytes_each", bytes_of(s, 1),
-                         "count", wd__targets_plan_count(s, steps), "bytes",
-                         wd__targets_plan_bytes(s, steps), "seconds_per_step_from_them",
-                         student_seconds(plan, s));
+                         "count", count_until(s, steps), "bytes", wd__targets_plan_bytes(s, steps),
+                         "seconds_per_step_from_them", student_seconds(plan, s));
     if (!s->store) return json_null();
     return json_pack("{s:o, s:I, s:I}", "read_from", wd_json_string(s->options.targets), "count",
                      (json_int_t)wd_target_store_count(s->store), "bytes",

@@ -7,8 +7,7 @@
 
 enum { WD_TARGETS_TEXT = 512 + WD_PATH_MAX };
 
-/* The number of targets that the run stores until its step `steps`, and their bytes on disk. */
-double wd__targets_plan_count(const wd_train_setup *setup, double steps);
+/* The bytes on disk of the targets that the run stores until its step `steps`. */
 double wd__targets_plan_bytes(const wd_train_setup *setup, double steps);
 
 /* A line about the targets that the run stores, or reads; "": it does neither. Returns `out`. */

@@ -132,7 +132,8 @@ static void fill_gradients(wd_planner_gradients *g, const wd_stepper_options *m,
     g->final_share = WD_BACKWARD_SHARE * rounds / (double)m->accumulation;
 }
 
-void wd__train_plan_fill_student(wd_train_plan *p, const wd_train_setup *s)
+/* Sets what the student's steps take, of input.student. */
+static void fill_student(wd_train_plan *p, const wd_train_setup *s)
 {
     const wd_stepper_options m = wd_stepper_in_phase_of_most_targets(&s->trainer.stepper);
     const wd_memory_plan *without_teacher = p->without_teacher;
@@ -174,7 +175,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->request.teacher_rank = o->teacher_rank > 0 ? (int)o->teacher_rank : 0;
     in->request.buffers = (int)o->teacher_prefetch + 1;
     in->rounds.trajectories = m->trajectory.slots;
-    wd__train_plan_fill_student(p, s);
+    fill_student(p, s);
     fill_gradients(&in->gradients, m, without_teacher);
 }
 
@@ -190,7 +191,7 @@ wd_status wd__train_plan_again(wd_train_plan *out, const wd_train_plan *plan, wd
     *out = *plan;
     out->planner = NULL;
     WD_TRY(wd__train_cluster_plan_again(out, setup, &setup->trainer.samples, err));
-    wd__train_plan_fill_student(out, setup);
+    fill_student(out, setup);
     WD_TRY(wd__train_plan_choose(out, err));
     return wd__sheets_choose(out, setup, err);
 }

@@ -71,9 +71,6 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
  * (api/plan/sheets.h). All ranks call it. */
 wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
 
-/* Sets what the student's steps take, of input.student. */
-void wd__train_plan_fill_student(wd_train_plan *plan, const wd_train_setup *setup);
-
 /* Opens a new planner for the current input of the plan, and chooses. */
 wd_status wd__train_plan_choose(wd_train_plan *plan, wd_err *err);
 

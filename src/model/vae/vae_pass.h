@@ -39,11 +39,6 @@ typedef struct wd_vae_pool {
  * used. */
 void wd__vae_pool_over(wd_vae_pool *pool, void *base, size_t capacity);
 
-/* Takes `bytes`, aligned to 64. The capacity was planned, so exceeding it is a bug in this library.
- */
-void *wd__vae_pool_take(wd_vae_pool *pool, size_t bytes);
-void wd__vae_pool_give(wd_vae_pool *pool, const void *block);
-
 /* ---- the pass ---- */
 
 /* Activations [samples, frames, height, width, channels] F32, device, contiguous. */
@@ -104,15 +99,6 @@ const wd_tensor *wd__vae_weight(const wd_vae_pass *pass, int layer, wd_vae_slot 
 /* ---- launches ---- */
 
 void wd__vae_copy(wd_vae_pass *pass, float *to, const float *from, int64_t count);
-/* y = act(norm(x)). */
-void wd__vae_norm(wd_vae_pass *pass, float *y, const float *x, const wd_tensor *gamma, int64_t rows,
-                  wd_act act);
-/* y = x w^T + b per pixel (beta 0), or += (beta 1). */
-void wd__vae_point(wd_vae_pass *pass, float *y, const float *x, const wd_tensor *w,
-                   const wd_tensor *b, int64_t rows, float beta);
-/* y = x + branch. */
-void wd__vae_add(wd_vae_pass *pass, float *y, const float *x, const float *branch, int64_t rows,
-                 int64_t width);
 /* Fills in the remaining fields of args (weights, channels, strides (0: 1), taps (0: all), out) and
  * launches. */
 void wd__vae_conv(wd_vae_pass *pass, wd_conv_args args, const wd_tensor *w, const wd_tensor *b);
