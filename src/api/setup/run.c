@@ -2,15 +2,19 @@
 #include "api/setup/run.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "api/setup/ranks.h"
+#include "api/setup/rate_cache.h"
 #include "core/host.h"
+#include "core/log.h"
 #include "core/stop.h"
 #include "core/temporary_folder.h"
 #include "dev/device_open.h"
+#include "dev/library_memory.h"
 
 /* Opens the processor beside a device that is none. */
 static wd_status open_processor(wd_run *run, int threads, wd_err *err)
@@ -93,4 +97,40 @@ void wd_merged_close(wd_merged *merged)
     close(merged->lock);
     wd_stop_hold(-1);
     *merged->folder = '\0';
+}
+
+/* ---- memory beside the pools ---- */
+
+static wd_status measure_beside(wd_device *device, wd_rate_cache *cache, wd_err *err)
+{
+    char key[WD_RATE_KEY_MAX];
+    size_t bytes;
+    snprintf(key, sizeof key, "bytes beside the pool, %s", wd_device_traits(device)->kernels);
+    double known = wd_rate_cache_get(cache, key);
+    if (!(known > 0)) {
+        const wd_status status = wd_device_measure_beside(&bytes, device, err);
+        if (status == WD_OUT_OF_MEMORY) return WD_OK;
+        WD_TRY(status);
+        if (!bytes) return WD_OK; /* loaded already, by an earlier device of this process */
+        known = wd_rate_cache_put(cache, key, (double)bytes);
+        wd_log(WD_LOG_DEBUG, "%s: libraries took %.0f MiB when they first computed",
+               wd_device_name(device), known / (1 << 20));
+    }
+    wd_device_reserve_beside(device, (size_t)known);
+    return WD_OK;
+}
+
+wd_status wd_device_memory_measure(wd_device *const *device, int count, wd_err *err)
+{
+    wd_rate_cache cache = {0};
+    wd_status status = WD_OK;
+    bool open = false;
+    for (int i = 0; i < count && status == WD_OK; i++) {
+        if (!wd_device_beside_is_estimate(device[i])) continue;
+        if (!open) wd_rate_cache_open(&cache);
+        open = true;
+        status = measure_beside(device[i], &cache, err);
+    }
+    if (open) wd_rate_cache_close(&cache);
+    return status;
 }

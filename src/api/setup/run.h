@@ -43,7 +43,7 @@ wd_status wd_merged_make_folder(wd_merged *out, wd_err *err);
 wd_status wd_merged_open(wd_merged *out, wd_pipeline *pipeline, wd_dtype dtype, wd_err *err);
 void wd_merged_close(wd_merged *merged); /* a zeroed one is fine */
 
-/* ---- memory beside the pools: device_memory.c ----
+/* ---- memory beside the pools ----
  *
  * What libraries take of GPUs' memory beside the pools (dev/library_memory.h): known from an
  * earlier run, or measured now, and reserved, so that what a plan counts on is there. */
