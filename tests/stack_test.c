@@ -43,7 +43,7 @@ static void every_command_runs(void **state)
         "--mixed_precision", "bf16", "--batch_size", "16", "--guidance_scale", "1",
         "--student_steps", "4", "--trajectory_steps", "8", "--gradient_checkpointing",
         "--host_memory", "64GiB", "--optimizer_device", "device", "--devices",
-        "sim:1x19GiB@link=25GB/s,compute=150TFLOP/s,cpu=2TFLOP/s");
+        "sim:1x18GiB@link=25GB/s,compute=150TFLOP/s,cpu=2TFLOP/s");
     assert_non_null(strstr(program.err, "Add --"));
     run(WD_OK, "train", "--teacher_path", teacher, "--data_path", data, "--output_dir", out,
         "--num_steps", "1", "--batch_size", "2", "--trajectories", "2", "--save_samples",
