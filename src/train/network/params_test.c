@@ -273,6 +273,7 @@ static void test_weights_are_kept(void **state)
         free(shown);
         wd_free(before);
         wd_free(after);
+        wd_queue_wait(b.queue); /* the copy may still be on its way back */
         wd_params_close(&p);
         bench_close(&b);
     }
