@@ -5,6 +5,7 @@
 #include "testing.h"
 
 #include "core/random.h"
+#include "dev/sim/sim.h"
 #include "train/network/params.h"
 
 /* A model with 3 heads of 8, so that most products of sizes are no multiples of WD_PARAMS_ALIGN. */
@@ -37,6 +38,13 @@ static inline bench bench_on(wd_status (*open)(wd_device **, int, wd_err *), int
     wd_test_ok(open(&b.device, threads, &err), &err);
     wd_test_ok(wd_queue_open(&b.queue, b.device, &err), &err);
     return b;
+}
+
+/* For bench_on: a simulated GPU of 1 GiB, for tests of what lies in host memory. */
+static inline wd_status open_sim(wd_device **out, int threads, wd_err *err)
+{
+    (void)threads;
+    return wd_device_open_sim(out, &(wd_sim_options){.bytes = (size_t)1 << 30}, err);
 }
 
 static inline void bench_close(bench *b)

@@ -125,12 +125,6 @@ static void seeds_choose_alike(void **state)
     }
 }
 
-static wd_status open_sim(wd_device **out, int threads, wd_err *err)
-{
-    (void)threads;
-    return wd_device_open_sim(out, &(wd_sim_options){.bytes = 1 << 30}, err);
-}
-
 /* On devices whose memory only copies and kernels reach, too. */
 static void devices_choose_alike_in_planned_memory(void **state)
 {

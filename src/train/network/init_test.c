@@ -190,12 +190,6 @@ static void test_not_finite(void **state)
     bench_close(&b);
 }
 
-static wd_status open_sim(wd_device **out, int threads, wd_err *err)
-{
-    (void)threads;
-    return wd_device_open_sim(out, &(wd_sim_options){.bytes = (size_t)1 << 28}, err);
-}
-
 /* A student gets first weights twice where its agreement with the teacher is measured. Weights in
  * host memory are written where gradients and the copy in bf16 are, and there the copy of the first
  * ones lies between the tensors of the second ones. */

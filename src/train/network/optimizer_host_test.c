@@ -7,12 +7,6 @@
 #include "student_fixture.h"
 #include "train/network/optimizer.h"
 
-static wd_status open_sim(wd_device **out, int threads, wd_err *err)
-{
-    (void)threads;
-    return wd_device_open_sim(out, &(wd_sim_options){.bytes = (size_t)1 << 30}, err);
-}
-
 /* Fails where passes take other weights of `host` than of `device`. */
 static void compare_weights(const bench *b, const wd_params *host, const wd_params *device)
 {

@@ -6,12 +6,12 @@
  * All buffers share one layout: the tensor table's order, so stage by stage, each tensor at a
  * multiple of WD_PARAMS_ALIGN elements. Elements between tensors are zero in every buffer and stay
  * so. Where the sizes allow, Q, K and V of an attention touch: one product can serve the three.
- * Under bf16 compute passes take a copy of the weights in bf16, at the same offsets, and the fp32
- * islands, which lie beside it (their place in the copy, a hundredth of it, is not read by passes).
- * Where such a network is trained, `p` is *split*: its buffer has the remainders of 16 bits that
- * copy and remainder make a fp32 value of (wd_masters_args of dev/ops.h; FlashOptim, arXiv
- * 2602.23349). So master weights take 2 bytes beside the copy instead of 4. A network that is not
- * trained has `p` whole, or the copy without `p`.
+ * With bf16 compute, passes read a bf16 copy of the weights, which has the same offsets, and the
+ * fp32 islands, which lie in a buffer of their own (their place in the copy, a hundredth of it, is
+ * not read by passes). If such a network is trained, `p` is *split*: its buffer holds remainders of
+ * 16 bits, and copy and remainder together give the fp32 value (wd_masters_args of dev/ops.h;
+ * FlashOptim, arXiv 2602.23349). So master weights take 2 bytes beside the copy instead of 4. A
+ * network that is not trained has `p` whole, or the copy without `p`.
  *
  * Shared among ranks (ZeRO-1) moments and EMA are packed: a rank has those of its own pieces
  * (job/comm/pieces.h), one behind the other. Weights are whole where passes take them: `p` in F32;
@@ -30,8 +30,8 @@
  * WD_PARAMS_EMA_ON_HOST only the EMA is there, with 4 n. What is on the host, packed, split, or in
  * 8 bits is *aside*: wd_params_collect brings it together, in F32, where gradients are.
  *
- * What is half of the master weights must not be lost where the copy's place is used for something
- * else, as when the EMA is shown: then the copy is *kept* where gradients are.
+ * Where `p` is split the copy is half of the master weights. While its place is used for something
+ * else, as when the EMA is shown, the copy is *kept* where gradients are.
  *
  * With WD_PARAMS_GRADIENTS_IN_BF16 gradients take 2 bytes instead of 4. Those of the stage at work
  * are sums in F32, which are rounded when its backward pass is over, so there is one backward pass

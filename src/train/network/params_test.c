@@ -1,5 +1,4 @@
 /* The layout of the flat buffers, the views into them, and what they cost. */
-#include "dev/sim/sim.h"
 #include "failing.h"
 #include "student_fixture.h"
 #include "train/network/params.h"
@@ -201,12 +200,6 @@ static void test_bytes_of_bf16_gradients(void **state)
     wd_params_close(&p);
     assert_int_equal(wd_device_bytes(b.device), 0);
     bench_close(&b);
-}
-
-static wd_status open_sim(wd_device **out, int threads, wd_err *err)
-{
-    (void)threads;
-    return wd_device_open_sim(out, &(wd_sim_options){.bytes = (size_t)1 << 30}, err);
 }
 
 /* What passes take, as a new host array: the copy, then the islands. */
