@@ -45,7 +45,7 @@ typedef struct array {
     wd_dtype type;
     int64_t count, width; /* width: of a row, within which errors are relative */
     bool out;
-    bool own; /* compared between executors, but not with plain C: the last bits of values */
+    bool own; /* executors are compared with one another alone: plain C makes other last bits */
 } array;
 
 enum { ARRAYS_MAX = 12 };

@@ -423,19 +423,22 @@ static void moments(void **state)
         }
 }
 
-/* Every code of every fifth scale, so of all mantissas: what is unpacked packs to the same bits. A
- * group has the largest code, as those that are packed have. */
+/* Every code of the least and the largest scales, and between them of every fifth scale, so of all
+ * mantissas: what is unpacked packs to the same bits. A group has the largest code, as those that
+ * are packed have. */
 static void what_is_unpacked_packs_to_the_same_bits(void **state)
 {
     (void)state;
-    enum { GROUPS = 18, COUNT = GROUPS * WD_MOMENT_GROUP, LEAST = 0x4700, END = 0xfd00 };
+    enum { GROUPS = 18, COUNT = GROUPS * WD_MOMENT_GROUP, LEAST = 0x4700, EDGE = 512 };
+    static const int ends[] = {0xfd00, 0xbf00};
     uint8_t codes[COUNT], again[COUNT];
     uint16_t scales[GROUPS], scales_again[GROUPS];
     float values[COUNT];
     wd_cpu_table table;
     use_last(&table);
     for (int second = 0; second < 2; second++)
-        for (int scale = LEAST - 1; scale < (second ? 0xbf00 : END); scale += 5) {
+        for (int scale = LEAST - 1; scale < ends[second];
+             scale += scale < LEAST + EDGE || scale >= ends[second] - EDGE ? 1 : 5) {
             const int top = second ? 255 : 127, all = second ? 240 : 255;
             wd_moments_args a = {values, {codes, scales}, (wd_moment)second, false, COUNT};
             for (int g = 0; g < GROUPS; g++) scales[g] = (uint16_t)(scale < LEAST ? 0 : scale);
