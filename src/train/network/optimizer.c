@@ -52,11 +52,6 @@ const float *wd__optimizer_factor(const wd_optimizer *optimizer)
     return optimizer->scalars + FACTOR;
 }
 
-static bool ema_is_on_host(const wd_params *params)
-{
-    return params->buffer[WD_PARAMS_EMA] && wd_params_is_on_host(params, WD_PARAMS_EMA);
-}
-
 void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
@@ -65,7 +60,8 @@ void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
     if (params->shard)
         wd__shard_copy_weights(params->shard, WD_PARAMS_EMA, queue);
     else
-        wd__params_copy_weights(params, params->buffer[WD_PARAMS_EMA], ema_is_on_host(params),
+        wd__params_copy_weights(params, params->buffer[WD_PARAMS_EMA],
+                                wd_params_is_on_host(params, WD_PARAMS_EMA),
                                 (wd_params_part){.count = params->count}, queue);
 }
 
@@ -221,6 +217,11 @@ static wd_status reserve_for_sums(wd_queue *queue, wd_err *err)
     WD_TRY(wd_rehearsal_open(&rehearsal, queue, err));
     wd_op_sum_squares(rehearsal, &(wd_sum_squares_args){.count = LOOKED_AT});
     return wd_rehearsal_close(rehearsal, queue, err);
+}
+
+static bool ema_is_on_host(const wd_params *params)
+{
+    return params->buffer[WD_PARAMS_EMA] && wd_params_is_on_host(params, WD_PARAMS_EMA);
 }
 
 static wd_status open_host(wd_optimizer *o, wd_err *err)

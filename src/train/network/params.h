@@ -6,10 +6,10 @@
  * All buffers share one layout: the tensor table's order, so stage by stage, each tensor at a
  * multiple of WD_PARAMS_ALIGN elements. Elements between tensors are zero in every buffer and stay
  * so. Where the sizes allow, Q, K and V of an attention touch: one product can serve the three.
- * With bf16 compute, passes read a bf16 copy of the weights, which has the same offsets, and the
- * fp32 islands, which lie in a buffer of their own (their place in the copy, a hundredth of it, is
- * not read by passes). If such a network is trained, `p` is *split*: its buffer holds remainders of
- * 16 bits, and copy and remainder together give the fp32 value (wd_masters_args of dev/ops.h;
+ * With bf16 compute, passes read a bf16 copy of the weights instead of `p`. It has the same
+ * offsets. Passes read the fp32 islands from a buffer of their own, not from the copy, in which
+ * they take a hundredth. If such a network is trained, `p` is *split*: its buffer holds remainders
+ * of 16 bits, and copy and remainder together give the fp32 value (wd_masters_args of dev/ops.h;
  * FlashOptim, arXiv 2602.23349). So master weights take 2 bytes beside the copy instead of 4. A
  * network that is not trained has `p` whole, or the copy without `p`.
  *

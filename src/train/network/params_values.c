@@ -274,7 +274,7 @@ void wd__params_refresh_islands(const wd_params *params, wd_queue *queue)
     refresh_stage(params, last, 1, queue);
 }
 
-/* The copy and the islands of `to` = those of `from`, whose weights are split. */
+/* The copy and the islands of `to` = those of `from`, which are whole on all ranks. */
 static void copy_what_is_shown(const wd_params *to, const wd_params *from, wd_queue *queue)
 {
     wd_queue_copy(queue, to->copy, from->copy, (size_t)to->count * sizeof *to->copy);
@@ -310,12 +310,6 @@ void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
     params->shown = buffer;
 }
 
-/* Whether the copy and the islands, which are whole on all ranks, are those of `p`. */
-static bool shows_weights(const wd_params *params)
-{
-    return wd__params_is_split(params) && params->shown == WD_PARAMS_P;
-}
-
 void wd_params_copy_computed(wd_params *to, wd_params *from, wd_params_buffer buffer,
                              wd_queue *queue)
 {
@@ -323,7 +317,7 @@ void wd_params_copy_computed(wd_params *to, wd_params *from, wd_params_buffer bu
                "weights of a network of %lld elements are copied to one of %lld",
                (long long)from->count, (long long)to->count);
     WD_REQUIRE(!from->is_kept, "weights are copied while the copy that passes take is kept");
-    if (buffer == WD_PARAMS_P && shows_weights(from)) {
+    if (buffer == WD_PARAMS_P && wd__params_is_split(from)) {
         copy_what_is_shown(to, from, queue);
         return;
     }

@@ -164,17 +164,17 @@ void wd__shard_sum_squares(wd_shard *s, float *sum, wd_queue *queue)
 static void publish_islands(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
     const wd_params *p = s->params;
+    const bool merges = buffer == WD_PARAMS_P && wd__params_is_split(p); /* into their place */
     float *staged = s->host_islands + s->islands_at[p->rank] / sizeof(float);
     for (int64_t i = s->segment_first[p->rank]; i < s->segment_first[p->rank + 1]; i++) {
         const segment *g = &s->segments[i];
         float *island = p->islands + g->island;
-        if (buffer == WD_PARAMS_P)
+        if (merges)
             wd__params_copy_weights(
                 p, island, false,
                 (wd_params_part){.first = g->first, .count = g->count, .packed = g->packed}, queue);
-        else
-            wd__params_copy_floats(queue, island, p->buffer[buffer] + g->packed, g->count);
-        wd__params_copy_floats(queue, staged, island, g->count);
+        wd__params_copy_floats(queue, staged, merges ? island : p->buffer[buffer] + g->packed,
+                               g->count);
         staged += g->count;
     }
     wd_event_record(s->copied, queue);
