@@ -1,9 +1,10 @@
 /* Every network against values of PyTorch and diffusers (tests/fixtures), by the library's jobs in
- * one process, so that a GPU's context and libraries are opened once. Each fixture is a test of its
+ * one process. Components run on one device, which is opened once. Each fixture is a test of its
  * own, which prints the error of every tensor. WD_TEST_DEVICE names the device, "cpu" or "cuda:0".
  */
 #include "program.h"
 
+#include "api/jobs/forward.h"
 #include "dev/cuda.h"
 #include "wandistiller.h"
 
@@ -54,6 +55,9 @@ static const char *source_path(const char *format, const char *name)
     return out;
 }
 
+/* What components run on, from the first one on. */
+static wd_run device;
+
 static void run(const fixture *f, const char *dtype)
 {
     wd_err err;
@@ -65,7 +69,9 @@ static void run(const fixture *f, const char *dtype)
     options.grad = f->grad;
     options.dtype = dtype;
     options.device = wd_test_device();
-    wd_test_ok(wd_forward(&options, &err), &err);
+    if (!device.device)
+        wd_test_ok(wd_run_open(&device, WD_JOB_FORWARD, &options, options.device, 0, &err), &err);
+    wd_test_ok(wd__forward_on(&device, &options, &err), &err);
 }
 
 /* Compares a tensor of what was computed with that of a file of the fixture, and prints the error.
@@ -124,10 +130,17 @@ static void matches_in_bf16(void **state)
         fail_msg("%s: bf16 lies %.3g from fp32, the reference's %.3g", f->folder, ours, theirs);
 }
 
+static int close_device(void **state)
+{
+    (void)state;
+    wd_run_close(&device);
+    return 0;
+}
+
 /* Tokens, embeds and latents of each step of diffusers' pipeline on wan-tiny. */
 static void every_step_is_that_of_diffusers(void **state)
 {
-    (void)state;
+    close_device(state);
     static const fixture pipeline = {.folder = "pipeline"};
     static const char *const prompts[] = {
         "red apple, blue background",
@@ -190,5 +203,5 @@ int main(void)
                                              .test_func = matches_in_bf16,
                                              .initial_state = (void *)(uintptr_t)&in_bf16[i]};
     tests[count++] = (struct CMUnitTest)cmocka_unit_test(every_step_is_that_of_diffusers);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, close_device);
 }

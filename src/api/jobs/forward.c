@@ -287,15 +287,13 @@ static wd_status dispatch(const wd_forward_call *call, wd_err *err)
     return !strcmp(name, "vae_decoder") ? run_vae_decoder(call, err) : run_vae_encoder(call, err);
 }
 
-wd_status wd_forward(const wd_forward_options *options, wd_err *err)
+wd_status wd__forward_on(wd_run *run, const wd_forward_options *options, wd_err *err)
 {
-    wd_run run;
     wd_pipeline pipeline;
     wd_merged merged = {0};
     wd_safetensors *in = NULL;
     const wd_pipeline_parts parts = WD_PARTS_OF(options);
-    WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->device, options->num_threads, err));
-    wd_forward_call call = {.options = options, .pipeline = &pipeline, .run = &run};
+    wd_forward_call call = {.options = options, .pipeline = &pipeline, .run = run};
     wd_status status;
     WD_TRY_OUT(wd_pipeline_open_parts(&pipeline, options->model, &parts, err));
     WD_TRY_OUT(wd__tensor_file_check(options->out, "--out", options->in, err));
@@ -307,6 +305,14 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
 out:
     wd_merged_close(&merged);
     wd_safetensors_close(in);
+    return status;
+}
+
+wd_status wd_forward(const wd_forward_options *options, wd_err *err)
+{
+    wd_run run;
+    WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->device, options->num_threads, err));
+    const wd_status status = wd__forward_on(&run, options, err);
     wd_run_close(&run);
     return status;
 }

@@ -15,6 +15,10 @@ typedef struct wd_forward_call {
     wd_run *run;
 } wd_forward_call;
 
+/* wd_forward with a device that is open already: `run` was opened with options of this job, and is
+ * used for options->device and options->num_threads. It is borrowed, and can be used again. */
+wd_status wd__forward_on(wd_run *run, const wd_forward_options *options, wd_err *err);
+
 /* Checks that the device of the job has room for `pool` bytes, and its host for `host` bytes and a
  * processor's pool. */
 wd_status wd__forward_check_fits(const wd_forward_call *call, size_t pool, size_t host,
