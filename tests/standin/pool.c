@@ -2,18 +2,18 @@
  * touch them runs, and pinned host memory. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/checked.h"
+#include "dev/guarded_memory.h"
 #include "standin/impl.h"
 
 /* A block of a device, or a range of pinned host memory. */
 typedef struct range {
     struct range *next;
     char *start;
-    size_t bytes, mapped; /* as asked for; of its mapping, 0: it is not ours */
-    int device;           /* -1: host memory */
+    size_t bytes;
+    bool mapped; /* false: it is not ours */
+    int device;  /* -1: host memory */
 } range;
 
 static wd_standin_state *const s = &wd_the_standin;
@@ -47,17 +47,11 @@ bool wd_standin_is_pinned(wd_cu_address address, size_t bytes)
     return find(host_ranges, address, bytes) != NULL;
 }
 
-static void protect(const range *r, bool open)
-{
-    char *start = r->start - (uintptr_t)r->start % page_bytes();
-    const size_t bytes = wd_round_up((size_t)(r->start - start) + r->bytes, page_bytes());
-    if (mprotect(start, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE)) abort();
-}
-
 void wd_standin_reach(unsigned mask)
 {
     for (range *r = device_ranges; r && mask != reached; r = r->next)
-        if (((mask ^ reached) >> r->device) & 1) protect(r, (mask >> r->device) & 1);
+        if (((mask ^ reached) >> r->device) & 1)
+            wd_guarded_set_open(r->start, r->bytes, (mask >> r->device) & 1);
     reached = mask;
 }
 
@@ -85,16 +79,14 @@ wd_cu_result wd_standin_mem_get_info(size_t *free, size_t *total)
     return wd_standin_leave(WD_CU_SUCCESS);
 }
 
-/* Anonymous memory that ends, to `alignment`, where an inaccessible page begins. */
 static range *map(range **list, size_t bytes, int device)
 {
-    const size_t page = page_bytes(), rounded = wd_round_up(bytes, ALIGNMENT);
-    const size_t inside = wd_round_up(rounded, page);
     range *r = calloc(1, sizeof *r);
-    char *start = mmap(NULL, inside + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (!r || start == MAP_FAILED || mprotect(start, inside, PROT_READ | PROT_WRITE)) abort();
-    *r = (range){*list, start + inside - rounded, bytes, inside + page, device};
-    memset(r->start, GARBAGE, bytes < GARBAGE_MAX ? bytes : GARBAGE_MAX);
+    char *start = wd_guarded_map(bytes, ALIGNMENT);
+    if (!r || !start) abort();
+    *r = (range){*list, start, bytes, true, device};
+    wd_guarded_set_open(start, bytes, true);
+    memset(start, GARBAGE, bytes < GARBAGE_MAX ? bytes : GARBAGE_MAX);
     *list = r;
     return r;
 }
@@ -103,14 +95,14 @@ static void unmap(range **at)
 {
     range *r = *at;
     *at = r->next;
-    if (r->mapped) munmap(r->start - (uintptr_t)r->start % page_bytes(), r->mapped);
+    if (r->mapped) wd_guarded_unmap(r->start, r->bytes);
     free(r);
 }
 
 /* The place in the list of the range that begins there and is a mapping of ours or not. */
 static range **place_of(range **list, const void *start, bool mapped)
 {
-    while (*list && ((*list)->start != (const char *)start || !(*list)->mapped == mapped))
+    while (*list && ((*list)->start != (const char *)start || (*list)->mapped != mapped))
         list = &(*list)->next;
     return list;
 }
@@ -124,7 +116,7 @@ wd_cu_result wd_standin_mem_alloc(wd_cu_address *address, size_t bytes)
     if (bytes > wd_standin_free_bytes(device)) return wd_standin_leave(WD_CU_OUT_OF_MEMORY);
     s->counts.allocations++;
     range *r = map(&device_ranges, bytes, device);
-    protect(r, (reached >> device) & 1);
+    wd_guarded_set_open(r->start, bytes, (reached >> device) & 1);
     *address = (wd_cu_address)(uintptr_t)r->start;
     return wd_standin_leave(WD_CU_SUCCESS);
 }
@@ -179,7 +171,7 @@ wd_cu_result wd_standin_mem_host_register(void *block, size_t bytes, unsigned fl
             return wd_standin_leave(WD_CU_HOST_MEMORY_ALREADY_REGISTERED);
     range *r = calloc(1, sizeof *r);
     if (!r) abort();
-    *r = (range){host_ranges, block, bytes, 0, -1};
+    *r = (range){host_ranges, block, bytes, false, -1};
     host_ranges = r;
     s->counts.host_allocations++;
     return wd_standin_leave(WD_CU_SUCCESS);

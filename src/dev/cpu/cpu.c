@@ -2,13 +2,15 @@
  * thread, which leads the team of OpenMP threads, so events are always done.
  *
  * Each queue has one workspace for all its launches. The guard device is this device with a pool
- * that is inaccessible between launches (guard.c). */
+ * that is inaccessible (dev/guarded_memory.h) except while one of its kernels or copies runs. A
+ * test on it proves that only these dereference tensor memory, as on a GPU. */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "dev/cpu/cpu.h"
+#include "dev/guarded_memory.h"
 #include "dev/pinned.h"
 
 typedef struct cpu_device {
@@ -17,6 +19,8 @@ typedef struct cpu_device {
     bool guarded;
     int entered; /* guarded: kernels and copies running now, of all queues */
 } cpu_device;
+
+enum { GUARDED_ALIGNMENT = 64 };
 
 static cpu_device *device_of(const wd_queue *queue)
 {
@@ -34,10 +38,19 @@ static void touch_pages(int64_t begin, int64_t end, void *block)
     for (int64_t i = begin; i < end; i++) ((volatile char *)block)[i * PAGE] = 0;
 }
 
+static wd_status guarded_alloc(void **out, const cpu_device *cpu, size_t bytes, wd_err *err)
+{
+    *out = wd_guarded_map(bytes, GUARDED_ALIGNMENT);
+    if (!*out)
+        return wd_fail(err, WD_OUT_OF_MEMORY, "the system has no %zu bytes of memory", bytes);
+    if (cpu->entered > 0) wd_guarded_set_open(*out, bytes, true);
+    return WD_OK;
+}
+
 static wd_status cpu_alloc(void **out, wd_device *device, size_t bytes, wd_err *err)
 {
     cpu_device *cpu = (cpu_device *)device;
-    if (cpu->guarded) return wd__guard_alloc(out, cpu->entered > 0, bytes, err);
+    if (cpu->guarded) return guarded_alloc(out, cpu, bytes, err);
     WD_TRY(wd_host_block_map(out, bytes, err));
     wd_parallel_set_threads(cpu->kernels.threads);
     wd_parallel_for((int64_t)((bytes + PAGE - 1) / PAGE), TOUCHED_PAGES, touch_pages, *out);
@@ -47,9 +60,16 @@ static wd_status cpu_alloc(void **out, wd_device *device, size_t bytes, wd_err *
 static void cpu_free(wd_device *device, void *block, size_t bytes)
 {
     if (((cpu_device *)device)->guarded)
-        wd__guard_free(block, bytes);
+        wd_guarded_unmap(block, bytes);
     else
         wd_host_block_unmap(block, bytes);
+}
+
+/* Opens or closes a guarded pool; the device's lock is held. */
+static void set_open(const cpu_device *cpu, bool open)
+{
+    for (size_t i = 0; i < cpu->base.blocks; i++)
+        wd_guarded_set_open(cpu->base.block[i].address, cpu->base.block[i].bytes, open);
 }
 
 /* Makes a guarded pool accessible as long as any kernel or copy runs. */
@@ -57,7 +77,7 @@ static void enter(cpu_device *cpu)
 {
     if (!cpu->guarded) return;
     pthread_mutex_lock(&cpu->base.lock);
-    if (cpu->entered++ == 0) wd__guard_protect(&cpu->base, true);
+    if (cpu->entered++ == 0) set_open(cpu, true);
     pthread_mutex_unlock(&cpu->base.lock);
 }
 
@@ -65,7 +85,7 @@ static void leave(cpu_device *cpu)
 {
     if (!cpu->guarded) return;
     pthread_mutex_lock(&cpu->base.lock);
-    if (--cpu->entered == 0) wd__guard_protect(&cpu->base, false);
+    if (--cpu->entered == 0) set_open(cpu, false);
     pthread_mutex_unlock(&cpu->base.lock);
 }
 

@@ -83,9 +83,4 @@ size_t wd_cpu_kernels_workspace(const wd_cpu_kernels *kernels, wd_op op, const v
 void wd_cpu_kernels_run(const wd_cpu_kernels *kernels, wd_op op, const void *args, void *workspace,
                         size_t workspace_bytes);
 
-/* guard.c: memory whose pages are inaccessible unless the device is entered. */
-wd_status wd__guard_alloc(void **out, bool entered, size_t bytes, wd_err *err);
-void wd__guard_free(void *block, size_t bytes);
-void wd__guard_protect(const wd_device *device, bool open); /* all blocks; device->lock is held */
-
 #endif
