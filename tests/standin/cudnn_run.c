@@ -97,20 +97,48 @@ static void run_reduction(int mode, const place *y, const place *x)
     free(sum);
 }
 
+static double *doubles(int64_t count)
+{
+    double *out = calloc((size_t)count, sizeof *out);
+    if (!out) abort();
+    return out;
+}
+
+/* Adds a term to many sums, each of which has its terms in the order of calls. */
+static void add_products(double *sum, double x, const double *factor, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) sum[i] += x * factor[i];
+}
+
+/* Row m of matrix [s, h]: sums [N] of products with `wide`, which is b [K, N]. */
+static void run_matmul_row(const place *c, const place *a, const double *wide, double *sum,
+                           int64_t at_a, int64_t at_c)
+{
+    const wd_standin_tensor *ta = a->tensor, *tc = c->tensor;
+    const int64_t n = tc->dim[3];
+    for (int64_t j = 0; j < n; j++) sum[j] = 0;
+    for (int64_t k = 0; k < ta->dim[3]; k++)
+        add_products(sum, load(a, at_a + k * ta->stride[3]), wide + k * n, n);
+    for (int64_t j = 0; j < n; j++) store(c, at_c + j * tc->stride[3], (float)sum[j]);
+}
+
 static void run_matmul(const place *c, const place *a, const place *b)
 {
     const wd_standin_tensor *ta = a->tensor, *tb = b->tensor, *tc = c->tensor;
-    for (int64_t i = 0, count = count_of(tc); i < count; i++) {
-        int64_t n = i % tc->dim[3], m = i / tc->dim[3] % tc->dim[2];
-        int64_t h = i / (tc->dim[3] * tc->dim[2]) % tc->dim[1];
-        int64_t s = i / (tc->dim[3] * tc->dim[2] * tc->dim[1]);
-        int64_t at_a = s * ta->stride[0] + h * ta->stride[1] + m * ta->stride[2];
-        int64_t at_b = s * tb->stride[0] + h * tb->stride[1] + n * tb->stride[3];
-        double sum = 0;
-        for (int64_t k = 0; k < ta->dim[3]; k++)
-            sum += (double)load(a, at_a + k * ta->stride[3]) * load(b, at_b + k * tb->stride[2]);
-        store(c, at_index(c, tc, i), (float)sum);
+    const int64_t n = tc->dim[3], count = ta->dim[3] * n;
+    double *wide = doubles(count), *sum = doubles(n);
+    for (int64_t i = 0; i < tc->dim[0] * tc->dim[1]; i++) {
+        const int64_t s = i / tc->dim[1], h = i % tc->dim[1];
+        const int64_t at_a = s * ta->stride[0] + h * ta->stride[1];
+        const int64_t at_b = s * tb->stride[0] + h * tb->stride[1];
+        const int64_t at_c = s * tc->stride[0] + h * tc->stride[1];
+        for (int64_t k = 0; k < count; k++)
+            wide[k] = load(b, at_b + k / n * tb->stride[2] + k % n * tb->stride[3]);
+        for (int64_t m = 0; m < tc->dim[2]; m++)
+            run_matmul_row(c, a, wide, sum, at_a + m * ta->stride[2], at_c + m * tc->stride[2]);
     }
+    free(wide);
+    free(sum);
 }
 
 /* What lies in x's memory, read with y's strides. */
@@ -122,43 +150,61 @@ static void run_reshape(const place *y, const place *x)
     }
 }
 
-/* The output at one position, of sample `s` and channel `co`. */
-static double convolve(const wd_standin_op *op, const place *x, const place *w, int64_t s,
-                       int64_t co, const int64_t position[3])
+/* The outputs of all channels at one position of sample `s`. `wide` is w as [taps, C, channels]. */
+static void convolve(double *sum, const wd_standin_op *op, const place *x,
+                     const wd_standin_tensor *tw, const double *wide, int64_t s,
+                     const int64_t position[3])
 {
-    const wd_standin_tensor *tx = x->tensor, *tw = w->tensor;
+    const wd_standin_tensor *tx = x->tensor;
+    const int64_t channels = tw->dim[0];
     int64_t taps = 1;
-    double sum = 0;
     for (int d = 0; d < op->axes; d++) taps *= tw->dim[d + 2];
+    for (int64_t i = 0; i < channels; i++) sum[i] = 0;
     for (int64_t tap = 0; tap < taps; tap++) {
-        int64_t at_x = s * tx->stride[0], at_w = co * tw->stride[0], rest = tap;
+        int64_t at_x = s * tx->stride[0], rest = tap;
         bool inside = true;
         for (int d = op->axes - 1; d >= 0; d--) {
-            int64_t t = rest % tw->dim[d + 2];
-            int64_t at = position[d] * op->step[d] - op->before[d] + t;
+            int64_t at = position[d] * op->step[d] - op->before[d] + rest % tw->dim[d + 2];
             rest /= tw->dim[d + 2];
             inside &= at >= 0 && at < tx->dim[d + 2];
             at_x += at * tx->stride[d + 2];
-            at_w += t * tw->stride[d + 2];
         }
         for (int64_t c = 0; inside && c < tx->dim[1]; c++)
-            sum += (double)load(x, at_x + c * tx->stride[1]) * load(w, at_w + c * tw->stride[1]);
+            add_products(sum, load(x, at_x + c * tx->stride[1]),
+                         wide + (tap * tx->dim[1] + c) * channels, channels);
     }
-    return sum;
+}
+
+/* Weights [channels, C, taps...] as [taps, C, channels]. */
+static double *weights_by_tap(const place *w)
+{
+    const wd_standin_tensor *t = w->tensor;
+    const int64_t count = count_of(t), taps = count / (t->dim[0] * t->dim[1]);
+    double *wide = doubles(count);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t tap = i % taps, c = i / taps % t->dim[1], channel = i / taps / t->dim[1];
+        wide[(tap * t->dim[1] + c) * t->dim[0] + channel] = load(w, at_index(w, t, i));
+    }
+    return wide;
 }
 
 static void run_convolution(const wd_standin_op *op, const place *y, const place *x, const place *w)
 {
     const wd_standin_tensor *t = y->tensor;
-    for (int64_t i = 0, count = count_of(t); i < count; i++) {
-        int64_t position[3] = {0}, rest = i;
+    double *wide = weights_by_tap(w), *sum = doubles(t->dim[1]);
+    for (int64_t i = 0, count = count_of(t) / t->dim[1]; i < count; i++) {
+        int64_t position[3] = {0}, rest = i, at = 0;
         for (int d = op->axes - 1; d >= 0; d--) {
             position[d] = rest % t->dim[d + 2];
             rest /= t->dim[d + 2];
+            at += position[d] * t->stride[d + 2];
         }
-        int64_t co = rest % t->dim[1], s = rest / t->dim[1];
-        store(y, at_index(y, t, i), (float)convolve(op, x, w, s, co, position));
+        at += rest * t->stride[0];
+        convolve(sum, op, x, w->tensor, wide, rest, position);
+        for (int64_t c = 0; c < t->dim[1]; c++) store(y, at + c * t->stride[1], (float)sum[c]);
     }
+    free(wide);
+    free(sum);
 }
 
 static int64_t extent(const wd_standin_tensor *t)
