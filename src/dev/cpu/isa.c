@@ -23,17 +23,21 @@ const char *wd__cpu_isa_name(wd_cpu_isa isa)
 /* The builtins also check that the operating system saves the wide registers (XCR0). clang 14 has
  * no names for the newest sets, so their bits are read from CPUID. */
 #include <cpuid.h>
+#include <pthread.h>
 
 #if defined(WD_AMX) && defined(__linux__)
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
-static bool has_avx512_bf16(void)
+static bool avx512_bf16, amx; /* as CPUID says */
+
+/* CPUID is slow in a virtual machine, which it leaves, so it is asked once. */
+static void read_cpuid(void)
 {
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+    avx512_bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+    amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 22 & 1);
 }
 
 #if defined(WD_AMX) && defined(__linux__)
@@ -53,8 +57,7 @@ static void ask_for_tiles(void)
 static bool has_amx(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & 1) || !(d >> 22 & 1)) return false;
+    if (!amx) return false;
     pthread_once(&once, ask_for_tiles);
     return allowed;
 }
@@ -70,13 +73,15 @@ static bool has_amx(void)
 
 wd_cpu_isa wd__cpu_isa_best(wd_cpu_isa limit)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     wd_cpu_isa best = WD_CPU_ISA_generic;
+    pthread_once(&once, read_cpuid);
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = WD_CPU_ISA_avx2;
     if (best == WD_CPU_ISA_avx2 && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
-        best = has_avx512_bf16() ? WD_CPU_ISA_avx512_bf16 : WD_CPU_ISA_avx512;
+        best = avx512_bf16 ? WD_CPU_ISA_avx512_bf16 : WD_CPU_ISA_avx512;
     if (best == WD_CPU_ISA_avx512_bf16 && limit > best && has_amx()) best = WD_CPU_ISA_amx;
     return built(best < limit ? best : limit);
 }
