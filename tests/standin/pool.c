@@ -22,11 +22,6 @@ static unsigned reached; /* devices whose memory is accessible */
 
 enum { GARBAGE = 0xa5, GARBAGE_MAX = 4 << 20, ALIGNMENT = 256 };
 
-static size_t page_bytes(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static range *find(range *list, wd_cu_address address, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)address;
@@ -163,7 +158,7 @@ wd_cu_result wd_standin_mem_host_register(void *block, size_t bytes, unsigned fl
 {
     const wd_cu_result entered = wd_standin_enter(true);
     if (entered) return entered;
-    if (!bytes || (uintptr_t)block % page_bytes() ||
+    if (!bytes || (uintptr_t)block % (uintptr_t)sysconf(_SC_PAGESIZE) ||
         flags & ~(unsigned)WD_CU_HOST_REGISTER_PORTABLE)
         return wd_standin_leave(WD_CU_INVALID_VALUE);
     for (const range *r = host_ranges; r; r = r->next)
