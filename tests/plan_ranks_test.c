@@ -214,6 +214,10 @@ static void ranks_are_drawn_and_named(void **state)
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "8 on 2 hosts: a global batch of 32"));
     assert_non_null(strstr(program.out, "samples/s"));
+    assert_non_null(strstr(program.out, "\n  a rank to others of its host "));
+    wd_program_run(&program, PLAN("8", "2"), "--teacher_device_strategy", "offload", "--verbose");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "\n  each rank to other hosts "));
     wd_test_ok(wd_file_read(&svg, &bytes, file, 1 << 24, &err), &err);
     assert_non_null(strstr(svg, "sim:1 of rank 3 computes"));
     assert_non_null(strstr(svg, "sim:1 of rank 3 sends"));
