@@ -17,7 +17,7 @@
 #include "api/options/options.h"
 #include "core/clock.h"
 #include "core/memory.h"
-#include "model/sampling/sampler.h"
+#include "model/sampling/painter.h"
 #include "teacher/run/residency.h"
 
 static wd_status arrays(float ***out, int64_t n, size_t elements, wd_err *err)
@@ -76,7 +76,7 @@ static wd_status describe_side(wd_eval_job *j, int side, wd_err *err)
     wd_dit_table_close(&table);
     s->experts = wd_teacher_experts(pipeline);
     s->dtype = j->dtype[side];
-    j->painting[side] = (wd_painter_options){
+    j->model_options[side] = (wd_drawing_model_options){
         .pipeline = pipeline,
         .embeds = &j->embeds,
         .dtype = j->dtype[side],
@@ -101,7 +101,7 @@ static wd_status plan(wd_eval_job *j, wd_err *err)
         .options = o,
         .run = &j->run,
         .text = j->embeds.cache,
-        .model = {&j->painting[TEACHER], &j->painting[STUDENT]},
+        .model = {&j->model_options[TEACHER], &j->model_options[STUDENT]},
         .models = SIDES,
         .vae = &j->pipeline[TEACHER],
         .batch = o->batch_size,
@@ -114,14 +114,14 @@ static wd_status plan(wd_eval_job *j, wd_err *err)
     };
     for (int s = 0; s < SIDES; s++) WD_TRY(describe_side(j, s, err));
     WD_TRY(wd_drawing_plan_open(&j->plan, &drawing, err));
-    for (int s = 0; s < SIDES; s++) wd_drawing_follow(&j->painting[s], &j->plan, &j->run, s);
+    for (int s = 0; s < SIDES; s++) wd_drawing_follow(&j->model_options[s], &j->plan, &j->run, s);
     return WD_OK;
 }
 
 static wd_status open_side(wd_eval_job *j, int side, wd_err *err)
 {
-    WD_TRY(wd_painter_open(&j->painter[side], &j->painting[side], j->plan.painter, err));
-    j->batch = wd_painter_batch(j->painter[side]);
+    WD_TRY(wd_drawing_model_open(&j->model[side], &j->model_options[side], j->plan.sampler, err));
+    j->batch = wd_drawing_model_batch(j->model[side]);
     return WD_OK;
 }
 
@@ -132,10 +132,10 @@ static wd_status paint(wd_eval_job *j, int picture, uint64_t seed, int64_t first
     const int side = picture == STUDENT ? STUDENT : TEACHER;
     const wd_painter_trace trace = {.latents = j->states, .velocity = j->velocities};
     float *latents = j->latents[picture] + first * j->each;
-    wd_painter *painter = j->painter[side];
+    wd_drawing_model *model = j->model[side];
     wd_sampler_noise(latents, seed, first, n, j->each);
     const double begun_s = wd_clock_s();
-    WD_TRY(wd_painter_run(painter, latents, picture == TEACHER ? &trace : NULL, first, n, err));
+    WD_TRY(wd_drawing_model_run(model, latents, picture == TEACHER ? &trace : NULL, first, n, err));
     const int timed = side == TEACHER && has_reference(j) ? REFERENCE : side;
     if (picture != timed) return WD_OK; /* the teacher's time is that of its own steps */
     side_of(j, side)->paint_s += (wd_clock_s() - begun_s) / (double)(j->count * j->options->seeds);
@@ -147,8 +147,8 @@ static wd_status compare_velocities(wd_eval_job *j, int64_t first, int64_t n, wd
 {
     memset(j->mean, 0, (size_t)n * sizeof *j->mean);
     for (int64_t k = 0; k < j->report.steps; k++) {
-        WD_TRY(wd_painter_velocity(j->painter[STUDENT], j->velocity, j->states[k],
-                                   j->schedule.timestep[k], first, n, err));
+        WD_TRY(wd_drawing_model_velocity(j->model[STUDENT], j->velocity, j->states[k],
+                                         j->schedule.timestep[k], first, n, err));
         for (int64_t i = 0; i < n; i++) {
             const wd_difference d = wd_difference_of(j->velocity + i * j->each,
                                                      j->velocities[k] + i * j->each, j->each);
@@ -245,13 +245,13 @@ static wd_status write_sheet(const wd_eval_job *j, wd_err *err)
 /* Samples the teacher's pictures in its own number of steps. */
 static wd_status paint_references(wd_eval_job *j, uint64_t seed, wd_err *err)
 {
-    wd_painter *teacher = j->painter[TEACHER];
-    WD_TRY(wd_painter_set_steps(teacher, j->report.reference_steps, err));
+    wd_drawing_model *teacher = j->model[TEACHER];
+    WD_TRY(wd_drawing_model_set_steps(teacher, j->report.reference_steps, err));
     for (int64_t i = 0, n; i < j->count; i += n) {
         n = batch_size(j, i);
         WD_TRY(paint(j, REFERENCE, seed, i, n, err));
     }
-    return wd_painter_set_steps(teacher, j->report.steps, err);
+    return wd_drawing_model_set_steps(teacher, j->report.steps, err);
 }
 
 static wd_status run_seed(wd_eval_job *j, int64_t number, wd_err *err)
@@ -400,7 +400,7 @@ wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
         wd_free(j->image[s]);
         wd__diversity_close(&j->diversity[s]);
     }
-    for (int s = 0; s < SIDES; s++) wd_painter_close(j->painter[s]);
+    for (int s = 0; s < SIDES; s++) wd_drawing_model_close(j->model[s]);
     wd_free(j->velocity);
     wd_free(j->mean);
     wd_free(j->by_level);

@@ -39,7 +39,7 @@ static wd_status open_pipelines(wd_eval_job *j, wd_err *err)
         parts.part[WD_COMPONENT_TOKENIZER] = j->pipeline[STUDENT].path;
     WD_TRY(wd_pipeline_open_parts(&j->pipeline[TEACHER], o->teacher, &parts, err));
     if (!o->student) j->pipeline[STUDENT] = j->pipeline[TEACHER];
-    for (int s = 0; s < SIDES; s++) WD_TRY(wd_painter_check_model(&j->pipeline[s], err));
+    for (int s = 0; s < SIDES; s++) WD_TRY(wd_drawing_model_check(&j->pipeline[s], err));
     WD_TRY(wd_pipeline_check_weights(&j->pipeline[TEACHER], WD_COMPONENT_TEXT_ENCODER, err));
     const wd_pipeline *t = &j->pipeline[TEACHER], *s = &j->pipeline[STUDENT];
     if (t->dit.in_channels != s->dit.in_channels)

@@ -35,9 +35,9 @@ typedef struct wd_eval_job {
     wd_pipeline pipeline[SIDES];
     wd_merged merged; /* of the teacher's LoRAs, and of what is quantised */
     wd_prompt_embeds embeds;
-    wd_painter_options painting[SIDES];
+    wd_drawing_model_options model_options[SIDES];
     wd_drawing_plan plan;
-    wd_painter *painter[SIDES];
+    wd_drawing_model *model[SIDES];
     int64_t batch;
     float *latents[PICTURES];     /* [count, each] final, of one seed; REFERENCE: only if the two
                                      numbers of steps differ */

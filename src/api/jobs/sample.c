@@ -25,7 +25,7 @@
 #include "core/text.h"
 #include "io/file/writable.h"
 #include "io/text/prompts.h"
-#include "model/sampling/sampler.h"
+#include "model/sampling/painter.h"
 #include "train/output/export.h"
 
 typedef struct job {
@@ -43,9 +43,9 @@ typedef struct job {
     double guidance_scale[2];
     wd_scheduler_config scheduler;
     wd_prompt_embeds embeds;
-    wd_painter_options painting;
+    wd_drawing_model_options model_options;
     wd_drawing_plan plan;
-    wd_painter *painter;
+    wd_drawing_model *model;
     wd_gallery gallery;
     char *made_by;  /* the gallery's */
     float *given;   /* [count, C, 1, H, W], of --latents; NULL: none */
@@ -140,7 +140,7 @@ static wd_status choose(job *j, wd_err *err)
 {
     const wd_pipeline_parts parts = WD_PARTS_OF(j->options);
     WD_TRY(wd_pipeline_open_parts(&j->pipeline, j->options->model, &parts, err));
-    WD_TRY(wd_painter_check_model(&j->pipeline, err));
+    WD_TRY(wd_drawing_model_check(&j->pipeline, err));
     WD_TRY(wd_pipeline_check_weights(&j->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
     WD_TRY(wd_compute_dtype(&j->dtype, j->options->dtype, &j->pipeline, WD_COMPONENT_TRANSFORMER,
                             j->run.device, err));
@@ -202,7 +202,7 @@ static wd_status plan(job *j, wd_err *err)
     const wd_sample_options *o = j->options;
     const size_t latents = (size_t)latents_each(j) * sizeof(float);
     const size_t pixels = (size_t)pixels_each(j) * sizeof(float);
-    j->painting = (wd_painter_options){
+    j->model_options = (wd_drawing_model_options){
         .pipeline = &j->pipeline,
         .embeds = &j->embeds,
         .scheduler = &j->scheduler,
@@ -218,7 +218,7 @@ static wd_status plan(job *j, wd_err *err)
         .options = o,
         .run = &j->run,
         .text = j->embeds.cache,
-        .model = {&j->painting},
+        .model = {&j->model_options},
         .models = 1,
         .vae = &j->pipeline,
         .batch = o->batch_size,
@@ -228,14 +228,14 @@ static wd_status plan(job *j, wd_err *err)
         .host_memory = o->host_memory,
     };
     WD_TRY(wd_drawing_plan_open(&j->plan, &drawing, err));
-    wd_drawing_follow(&j->painting, &j->plan, &j->run, 0);
+    wd_drawing_follow(&j->model_options, &j->plan, &j->run, 0);
     return WD_OK;
 }
 
-static void close_painter(job *j)
+static void close_model(job *j)
 {
-    wd_painter_close(j->painter);
-    j->painter = NULL;
+    wd_drawing_model_close(j->model);
+    j->model = NULL;
 }
 
 /* Noise, or what --latents gives, becomes the latents of pictures [first, first + count). */
@@ -251,7 +251,7 @@ static wd_status paint(job *j, int64_t first, int64_t count, wd_err *err)
     for (int64_t i = first; i < first + count && !j->given; i++)
         wd_sampler_noise(j->latents + (i - first) * each,
                          j->options->seed + (uint64_t)(i % j->each), i / j->each, 1, each);
-    WD_TRY(wd_painter_run(j->painter, j->latents, &trace, first, count, err));
+    WD_TRY(wd_drawing_model_run(j->model, j->latents, &trace, first, count, err));
     j->paint_s += wd_clock_s() - begun;
     return WD_OK;
 }
@@ -290,7 +290,7 @@ static wd_status draw_in_turn(job *j, wd_err *err)
         WD_TRY_OUT(paint(j, i, count, err));
         memcpy(all + i * each, j->latents, (size_t)(count * each) * sizeof *all);
     }
-    close_painter(j);
+    close_model(j);
     for (int64_t i = 0; i < j->count; i += j->batch)
         WD_TRY_OUT(finish(j, all + i * each, i, batch_at(j, i), err));
 out:
@@ -300,8 +300,8 @@ out:
 
 static wd_status draw(job *j, wd_err *err)
 {
-    WD_TRY(wd_painter_open(&j->painter, &j->painting, j->plan.painter, err));
-    j->batch = wd_painter_batch(j->painter);
+    WD_TRY(wd_drawing_model_open(&j->model, &j->model_options, j->plan.sampler, err));
+    j->batch = wd_drawing_model_batch(j->model);
     const int64_t kept = j->trace ? j->count : j->batch;
     WD_TRY(wd_alloc((void **)&j->latents, (size_t)(j->batch * latents_each(j)), sizeof(float),
                     "latents", err));
@@ -310,7 +310,7 @@ static wd_status draw(job *j, wd_err *err)
     if (j->plan.in_turn) return draw_in_turn(j, err);
     for (int64_t i = 0; i < j->count; i += j->batch) {
         WD_TRY(paint(j, i, batch_at(j, i), err));
-        if (i + j->batch >= j->count) close_painter(j); /* frees memory for decoding */
+        if (i + j->batch >= j->count) close_model(j); /* frees memory for decoding */
         WD_TRY(finish(j, j->latents, i, batch_at(j, i), err));
     }
     return WD_OK;
@@ -450,7 +450,7 @@ wd_status wd_sample(const wd_sample_options *options, wd_err *err)
     WD_TRY(wd_run_open(&j.run, WD_JOB_SAMPLE, options, options->device, options->num_threads, err));
     const wd_status status = run(&j, err);
     say_what_is_written(&j, status == WD_OK);
-    wd_painter_close(j.painter);
+    wd_drawing_model_close(j.model);
     wd_merged_close(&j.merged);
     wd_prompt_embeds_close(&j.embeds);
     wd_prompts_close(&j.file);

@@ -13,7 +13,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "dev/ops.h"
-#include "model/sampling/sampler.h"
+#include "model/sampling/painter.h"
 
 /* ---- dry runs ---- */
 
@@ -60,7 +60,7 @@ static wd_status rehearse_encoding(wd_drawing_need *out, const wd_drawing *drawi
                                    wd_device *device, wd_err *err)
 {
     rehearsal r;
-    const wd_painter_options *m = drawing->model[0];
+    const wd_drawing_model_options *m = drawing->model[0];
     *out = (wd_drawing_need){0};
     wd_status status = begin(&r, device, err);
     if (status == WD_OK && dtype == WD_DTYPE_COUNT)
@@ -77,7 +77,7 @@ typedef struct arrays {
 
 static wd_status alloc_arrays(arrays *a, const wd_drawing *d, int64_t batch, wd_err *err)
 {
-    const wd_painter_options *m = d->model[0];
+    const wd_drawing_model_options *m = d->model[0];
     const int64_t scale = wd_pipeline_vae_scale(d->vae), pixels = m->height * m->width;
     *a = (arrays){0};
     WD_TRY(wd_alloc((void **)&a->latents, (size_t)(batch * pixels),
@@ -114,33 +114,33 @@ static wd_status rehearse_decoding(wd_drawing_need *out, const wd_drawing *drawi
     return end(out, &r, status, err);
 }
 
-/* *out = what drawing as `plan` says needs, on the device of plan->painter: with decoding, where
+/* *out = what drawing as `plan` says needs, on the device of plan->sampler: with decoding, where
  * that takes place beside the models. */
 static wd_status rehearse_drawing(wd_drawing_need *out, const wd_drawing *drawing,
                                   const wd_drawing_plan *plan, wd_err *err)
 {
     rehearsal r;
     arrays a = {0};
-    wd_painter *painter[WD_DRAWING_MODELS_MAX] = {NULL};
+    wd_drawing_model *model[WD_DRAWING_MODELS_MAX] = {NULL};
     wd_status status;
     *out = (wd_drawing_need){0};
-    WD_TRY_OUT(begin(&r, wd_queue_device(plan->painter), err));
+    WD_TRY_OUT(begin(&r, wd_queue_device(plan->sampler), err));
     WD_TRY_OUT(alloc_arrays(&a, drawing, plan->batch, err));
     for (int i = 0; i < drawing->models; i++) {
-        wd_painter_options o = *drawing->model[i];
+        wd_drawing_model_options o = *drawing->model[i];
         wd_drawing_follow(&o, plan, drawing->run, i);
         o.steps = o.steps < STEPS ? o.steps : STEPS;
-        WD_TRY_OUT(wd_painter_open(&painter[i], &o, r.queue, err));
-        r.host += wd_painter_weights(painter[i])->host_bytes;
-        out->mapped += wd_painter_weights(painter[i])->mapped_bytes;
+        WD_TRY_OUT(wd_drawing_model_open(&model[i], &o, r.queue, err));
+        r.host += wd_drawing_model_weights(model[i])->host_bytes;
+        out->mapped += wd_drawing_model_weights(model[i])->mapped_bytes;
     }
     for (int i = 0; i < drawing->models; i++)
-        WD_TRY_OUT(
-            wd_painter_run(painter[i], a.latents, NULL, 0, wd_painter_batch(painter[i]), err));
-    if (!plan->in_turn && plan->decoder == plan->painter)
+        WD_TRY_OUT(wd_drawing_model_run(model[i], a.latents, NULL, 0,
+                                        wd_drawing_model_batch(model[i]), err));
+    if (!plan->in_turn && plan->decoder == plan->sampler)
         WD_TRY_OUT(decode(&a, drawing, plan->batch, r.queue, err));
 out:
-    for (int i = 0; i < drawing->models; i++) wd_painter_close(painter[i]);
+    for (int i = 0; i < drawing->models; i++) wd_drawing_model_close(model[i]);
     free_arrays(&a);
     return end(out, &r, status, err);
 }
@@ -278,7 +278,7 @@ wd_status wd__drawing_try(bool *fits, wd_drawing_search *s, wd_strategy strategy
                                 .decoder = s->decoder,
                                 .device_bytes_max = s->device_max,
                                 .host_bytes_max = s->host_max};
-    s->plan.painter = strategy == WD_STRATEGY_cpu ? d->run->host : d->run->queue;
+    s->plan.sampler = strategy == WD_STRATEGY_cpu ? d->run->host : d->run->queue;
     WD_TRY(rehearse(s, err)); /* the least that it needs */
     *fits = plan_fits(&s->plan);
     if (!*fits) return WD_OK;
@@ -317,8 +317,8 @@ wd_status wd__drawing_search_open(wd_drawing_search *s, const wd_drawing *drawin
                                   wd_dtype encoding, wd_err *err)
 {
     *s = (wd_drawing_search){.drawing = drawing, .encoding_dtype = encoding};
-    s->batch = drawing->batch ? drawing->batch : wd_painter_usual_batch(drawing->model[0]);
-    const int64_t pictures = wd_painter_pictures(drawing->model[0]);
+    s->batch = drawing->batch ? drawing->batch : wd_drawing_model_usual_batch(drawing->model[0]);
+    const int64_t pictures = wd_drawing_model_pictures(drawing->model[0]);
     if (s->batch > pictures) s->batch = pictures;
     WD_TRY(open_budget(s, err));
     WD_TRY(choose_encoder(s, err));
@@ -401,8 +401,8 @@ wd_status wd_drawing_encode(const wd_drawing_plan *plan, wd_text_cache *text, wd
     return status;
 }
 
-void wd_drawing_follow(wd_painter_options *options, const wd_drawing_plan *plan, const wd_run *run,
-                       int model)
+void wd_drawing_follow(wd_drawing_model_options *options, const wd_drawing_plan *plan,
+                       const wd_run *run, int model)
 {
     options->strategy = model ? WD_STRATEGY_gpu : plan->strategy;
     options->batch_max = plan->batch;

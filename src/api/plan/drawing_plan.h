@@ -2,12 +2,12 @@
  * are kept, how many pictures are drawn at a time, and which device encodes and decodes.
  *
  * Data flow: the models' options, and the memory of the device and the host -> for each strategy
- * and number of pictures a dry run of the same code that draws (api/setup/painter.h) -> the first
- * that fits. Only the headers of weights are read. */
+ * and number of pictures a dry run of the same code that draws (api/setup/drawing_model.h) -> the
+ * first that fits. Only the headers of weights are read. */
 #ifndef WD_API_PLAN_DRAWING_PLAN_H
 #define WD_API_PLAN_DRAWING_PLAN_H
 
-#include "api/setup/painter.h"
+#include "api/setup/drawing_model.h"
 #include "api/setup/run.h"
 #include "wandistiller.h"
 
@@ -22,7 +22,7 @@ typedef struct wd_drawing {
     /* Models that are open together. The first has the strategy, and all of them the plan's number
      * of pictures at a time; another one stays on the device as a whole. Their strategies and
      * batch_max are not read. */
-    const wd_painter_options *model[WD_DRAWING_MODELS_MAX];
+    const wd_drawing_model_options *model[WD_DRAWING_MODELS_MAX];
     int models;
     const wd_pipeline *vae;  /* the pipeline whose VAE decodes */
     int64_t batch;           /* pictures at a time that the user asked for; 0: the plan chooses */
@@ -38,7 +38,7 @@ typedef struct wd_drawing_plan {
     int64_t batch;        /* pictures at a time */
     bool in_turn;         /* all pictures are drawn, and the models closed, before any is decoded */
     wd_device *encoder;   /* of the run */
-    wd_queue *painter, *decoder;             /* of the run */
+    wd_queue *sampler, *decoder;             /* of the run */
     size_t device_bytes, host_bytes;         /* the peaks, the program's own memory included */
     size_t device_bytes_max, host_bytes_max; /* what is there */
     size_t mapped_bytes; /* weights that are used where their files are mapped: no memory of ours */
@@ -53,7 +53,7 @@ wd_status wd_drawing_plan_open(wd_drawing_plan *out, const wd_drawing *drawing, 
 wd_status wd_drawing_encode(const wd_drawing_plan *plan, wd_text_cache *text, wd_err *err);
 
 /* options->strategy, batch_max and processor as planned. `model`: its number in the drawing. */
-void wd_drawing_follow(wd_painter_options *options, const wd_drawing_plan *plan, const wd_run *run,
-                       int model);
+void wd_drawing_follow(wd_drawing_model_options *options, const wd_drawing_plan *plan,
+                       const wd_run *run, int model);
 
 #endif

@@ -32,7 +32,7 @@ static void say_missing(const wd_drawing_search *s)
 /* Another way to draw the same. */
 typedef struct variant {
     wd_drawing drawing;
-    wd_painter_options model[WD_DRAWING_MODELS_MAX];
+    wd_drawing_model_options model[WD_DRAWING_MODELS_MAX];
     bool bfloat16; /* instead of what the drawing computes in */
     char command[COMMAND_MAX];
 } variant;

@@ -1,17 +1,13 @@
-/* The sampling loop: velocity, solver step, callback. The velocity stays on the device. And the
- * decoding of latents to pictures. */
+/* The sampling loop: velocity, solver step, callback. The velocity stays on the device. */
 #include "model/sampling/sampler.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 #include "core/error.h"
 #include "core/memory.h"
-#include "core/progress.h"
 #include "core/random.h"
 #include "dev/ops.h"
 #include "model/sampling/schedule.h"
-#include "model/vae/vae.h"
 
 /* ---- one step of a schedule's ODE: UniPC (predictor and corrector) or Euler ----
  *
@@ -292,62 +288,4 @@ void wd_sampler_noise(float *latents, uint64_t seed, int64_t first, int64_t coun
             .seed = seed, .stream = WD_RANDOM_SAMPLE_NOISE, .index = (uint64_t)(first + i)};
         wd_random_normal(latents + i * each, each, key, 0);
     }
-}
-
-/* ---- from latents to pictures ---- */
-
-/* The maximal number of latent pixels per call: small pictures are decoded in batches. */
-enum { LATENTS_PER_CALL_MAX = 64 * 64 };
-
-static void to_unit(float *image, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        float v = image[i] * 0.5f + 0.5f;
-        image[i] = v < 0 ? 0 : v > 1 ? 1 : v;
-    }
-}
-
-wd_status wd_pictures_decode(float *image, float *latents, int64_t count, int64_t height,
-                             int64_t width, const wd_pipeline *pipeline, wd_queue *queue,
-                             wd_err *err)
-{
-    wd_status status;
-    wd_safetensors *weights = NULL;
-    wd_vae *vae = NULL;
-    int64_t scale = wd_pipeline_vae_scale(pipeline);
-    int64_t in = pipeline->vae.z_dim * height * width;
-    int64_t out = 3 * height * width * scale * scale;
-    int64_t group = LATENTS_PER_CALL_MAX / (height * width);
-    if (group < 1) group = 1;
-    WD_TRY_OUT(wd_pipeline_open_weights(&weights, pipeline, WD_COMPONENT_VAE, err));
-    WD_TRY_OUT(wd_vae_open(&vae, &pipeline->vae, weights, WD_VAE_DECODER, queue, err));
-    wd_progress_task progress = {0};
-    if (!wd_device_is_dry(wd_queue_device(queue)))
-        progress = wd_progress_begin("decoding", "picture", 0, count);
-    for (int64_t i = 0; i < count; i += group) {
-        int64_t n = count - i < group ? count - i : group;
-        const int64_t dim[5] = {n, pipeline->vae.z_dim, 1, height, width};
-        wd_vae_unnormalize(latents + i * in, &pipeline->vae, dim);
-        WD_TRY_OUT(wd_vae_decode(vae, image + i * out, latents + i * in, dim, err));
-        wd_progress_at(&progress, i + n);
-    }
-    WD_TRY_OUT(wd_pictures_check(image, 0, count, out, "pixels", pipeline->path, err));
-    to_unit(image, count * out);
-out:
-    wd_vae_close(vae);
-    wd_safetensors_close(weights);
-    return status;
-}
-
-wd_status wd_pictures_check(const float *values, int64_t first, int64_t count, int64_t each,
-                            const char *what, const char *from, wd_err *err)
-{
-    for (int64_t i = 0; i < count * each; i++) {
-        if (isfinite(values[i])) continue;
-        return wd_fail(err, WD_NOT_FINITE,
-                       "%s: %s of picture %" PRId64 ": expected finite numbers, found %g at value "
-                       "%" PRId64,
-                       from, what, first + i / each + 1, (double)values[i], i % each);
-    }
-    return WD_OK;
 }

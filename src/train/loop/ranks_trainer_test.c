@@ -192,7 +192,7 @@ static void another_number_of_ranks_goes_on(void **state)
 static void samples_do_not_keep_a_run_from_ending(void **state)
 {
     (void)state;
-    enum { DRAWN = 2, LOOKS = 3 }; /* after so many steps; of a sampler of 2 steps */
+    enum { DRAWN = 2, ASKS = 2 }; /* after so many steps; before each of a sampler's 2 steps */
     char path[WD_PATH_MAX];
     wd_trainer_options o = trainer_options();
     o.stepper.deterministic_reduce = true;
@@ -202,7 +202,7 @@ static void samples_do_not_keep_a_run_from_ending(void **state)
         for (int student = 0; student < 2; student++) {
             char name[32];
             snprintf(name, sizeof name, "given-up-%d-%d", ranks, student);
-            const int asks = DRAWN + LOOKS * (student ? groups + 1 : 1);
+            const int asks = DRAWN + ASKS + (student ? ASKS * groups + 1 : 0);
             o = trainer_options();
             o.stepper.deterministic_reduce = true;
             o.sample_interval = DRAWN;

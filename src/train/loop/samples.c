@@ -7,12 +7,11 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/progress.h"
 #include "dev/ops.h"
 #include "io/file/file.h"
 #include "io/picture/png.h"
 #include "io/picture/sheet.h"
-#include "model/sampling/sampler.h"
+#include "model/sampling/painter.h"
 #include "model/vae/vae.h"
 #include "train/loop/stepper.h"
 
@@ -70,70 +69,6 @@ static bool has_teacher(const wd_samples *s)
     return !wd__stepper_options_of(s->stepper)->stored;
 }
 
-/* ---- velocities of a group of pictures ---- */
-
-/* A group of at most `count` pictures that go through a sampler together. */
-typedef struct group {
-    wd_samples *samples;
-    bool student;
-    int64_t first, count;
-    int64_t number;            /* groups before it */
-    wd_progress_task progress; /* of the sampler's steps over all groups */
-    float *host_timestep;      /* [window or batch] */
-    float *host_velocity;      /* [window, state]: of a teacher that ranks may share; else NULL */
-    int64_t *prompt;
-    float *timestep; /* device, student only */
-    void *text;      /* device, student only: [batch, S, text_dim] */
-} group;
-
-static wd_status teacher_velocity(void *context, float *velocity, const float *latents,
-                                  float timestep, wd_err *err)
-{
-    group *g = context;
-    const wd_stepper *stepper = g->samples->stepper;
-    for (int64_t i = 0; i < g->count; i++) g->host_timestep[i] = timestep;
-    const wd_window window = {.count = g->count,
-                              .queue = wd__stepper_queue(stepper),
-                              .latents = latents,
-                              .velocity = velocity,
-                              .timestep = g->host_timestep,
-                              .prompt = g->prompt};
-    wd_sweep *sweep = wd__stepper_sweep(stepper); /* none where all but the teacher is planned */
-    return sweep ? wd_sweep_run_for_all(sweep, &window, g->host_velocity, err) : WD_OK;
-}
-
-/* The student's pass has the shape of a training batch: a smaller group is padded with what is in
- * memory, and the padding's velocities are not used. */
-static wd_status student_velocity(void *context, float *velocity, const float *latents,
-                                  float timestep, wd_err *err)
-{
-    (void)err;
-    group *g = context;
-    wd_stepper *m = g->samples->stepper;
-    wd_op_fill(wd__stepper_queue(m), &(wd_fill_args){.to = g->timestep,
-                                                     .type = WD_F32,
-                                                     .count = wd__stepper_options_of(m)->batch,
-                                                     .value = timestep});
-    wd_pass_velocity(velocity, wd_network_pass(wd__stepper_student(m)),
-                     &(wd_pass_inputs){latents, g->timestep, g->text});
-    return WD_OK;
-}
-
-static wd_status upload_text(group *g, wd_err *err)
-{
-    wd_stepper *m = g->samples->stepper;
-    const wd_stepper_options *o = wd__stepper_options_of(m);
-    size_t bytes =
-        (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(o->student_dtype);
-    char *host;
-    WD_TRY(wd_alloc((void **)&host, (size_t)o->batch, bytes, "text of the samples", err));
-    for (int64_t i = 0; i < g->count; i++)
-        o->text(o->text_context, host + (size_t)i * bytes, g->prompt[i], o->student_dtype);
-    wd_queue_copy_and_wait(wd__stepper_queue(m), g->text, host, (size_t)o->batch * bytes);
-    wd_free(host);
-    return WD_OK;
-}
-
 /* Of all ranks one makes pictures; the others are there where it needs them. */
 static bool is_writer(const wd_samples *s)
 {
@@ -141,86 +76,150 @@ static bool is_writer(const wd_samples *s)
     return !comm || comm->rank == 0;
 }
 
-/* After each step of the sampler: says how far it is, and stops where that is wanted. */
-static wd_status look(void *context, int64_t step, const float *latents, wd_err *err)
+/* ---- latents ---- */
+
+/* The teacher or the student as a painter's model. */
+typedef struct model {
+    wd_samples *samples;
+    bool student;
+    int64_t count;        /* pictures that are drawn together */
+    int64_t *prompt;      /* [batch] */
+    float *host_timestep; /* [batch] teacher only */
+    float *host_velocity; /* [batch, state]: of a teacher that ranks may share; else NULL */
+    float *timestep;      /* [batch] device, student only */
+    void *text;           /* [batch, S, text_dim] device, student only */
+} model;
+
+/* Asks before each step, and after the last one, whether the sheet is still wanted. */
+static wd_status go_on(const model *m, wd_err *err)
 {
-    group *g = context;
-    wd_samples *s = g->samples;
+    wd_samples *s = m->samples;
     const wd_samples_options *o = &s->options;
-    (void)latents;
-    wd_progress_at(&g->progress, g->number * o->steps + step);
-    s->given_up = o->stop && o->stop(o->stop_context, !g->student);
+    s->given_up = o->stop && o->stop(o->stop_context, !m->student);
     return s->given_up ? wd_fail(err, WD_INTERRUPTED, "the samples were given up") : WD_OK;
 }
 
-/* latents [count, state] (host, =) of the group, from its noise. */
-static wd_status sample_group(group *g, float *latents, const wd_schedule *schedule, wd_dtype dtype,
-                              int64_t rows, wd_err *err)
+static wd_status teacher_velocity(void *context, float *velocity, const float *latents,
+                                  float timestep, wd_err *err)
 {
-    wd_status status;
-    wd_samples *s = g->samples;
-    wd_queue *queue = wd__stepper_queue(s->stepper);
-    float *x = NULL;
-    size_t bytes = (size_t)(g->count * s->state) * sizeof(float);
-    WD_TRY_OUT(wd_device_alloc((void **)&x, wd_queue_device(queue),
-                               (size_t)(rows * s->state) * sizeof(float), "samples", err));
-    wd_queue_copy_and_wait(queue, x, s->noise + g->first * s->state, bytes);
-    WD_TRY_OUT(wd_sampler_run(x, rows * s->state, schedule, dtype,
-                              g->student ? student_velocity : teacher_velocity, g, look, g, queue,
-                              err));
-    wd_queue_copy_and_wait(queue, latents, x, bytes);
-out:
-    wd_device_free(wd_queue_device(queue), x);
-    return status;
+    model *m = context;
+    const wd_stepper *stepper = m->samples->stepper;
+    WD_TRY(go_on(m, err));
+    for (int64_t i = 0; i < m->count; i++) m->host_timestep[i] = timestep;
+    const wd_window window = {.count = m->count,
+                              .queue = wd__stepper_queue(stepper),
+                              .latents = latents,
+                              .velocity = velocity,
+                              .timestep = m->host_timestep,
+                              .prompt = m->prompt};
+    wd_sweep *sweep = wd__stepper_sweep(stepper); /* none where all but the teacher is planned */
+    return sweep ? wd_sweep_run_for_all(sweep, &window, m->host_velocity, err) : WD_OK;
 }
 
-/* All pictures' latents, group by group. The student's groups are padded to its batch. */
-static wd_status sample_all(wd_samples *s, float *latents, bool student,
-                            const wd_schedule *schedule, wd_err *err)
+/* The student's pass has the shape of a training batch: velocities of the painter's padding are
+ * computed, too, and not used. */
+static wd_status student_velocity(void *context, float *velocity, const float *latents,
+                                  float timestep, wd_err *err)
+{
+    model *m = context;
+    wd_stepper *stepper = m->samples->stepper;
+    WD_TRY(go_on(m, err));
+    wd_op_fill(wd__stepper_queue(stepper),
+               &(wd_fill_args){.to = m->timestep,
+                               .type = WD_F32,
+                               .count = wd__stepper_options_of(stepper)->batch,
+                               .value = timestep});
+    wd_pass_velocity(velocity, wd_network_pass(wd__stepper_student(stepper)),
+                     &(wd_pass_inputs){latents, m->timestep, m->text});
+    return WD_OK;
+}
+
+static wd_status upload_text(model *m, wd_err *err)
+{
+    wd_stepper *stepper = m->samples->stepper;
+    const wd_stepper_options *o = wd__stepper_options_of(stepper);
+    size_t bytes =
+        (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(o->student_dtype);
+    char *host;
+    WD_TRY(wd_alloc((void **)&host, (size_t)o->batch, bytes, "text of the samples", err));
+    for (int64_t i = 0; i < m->count; i++)
+        o->text(o->text_context, host + (size_t)i * bytes, m->prompt[i], o->student_dtype);
+    wd_queue_copy_and_wait(wd__stepper_queue(stepper), m->text, host, (size_t)o->batch * bytes);
+    wd_free(host);
+    return WD_OK;
+}
+
+static wd_status model_open(model *m, int64_t batch, wd_err *err)
+{
+    const wd_samples *s = m->samples;
+    const wd_stepper_options *o = wd__stepper_options_of(s->stepper);
+    wd_device *device = wd_queue_device(wd__stepper_queue(s->stepper));
+    const size_t n = (size_t)batch;
+    const size_t text =
+        (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(o->student_dtype);
+    WD_TRY(wd_alloc((void **)&m->prompt, n, sizeof(int64_t), "samples", err));
+    if (m->student) {
+        WD_TRY(wd_device_alloc((void **)&m->timestep, device, n * sizeof(float), "samples", err));
+        return wd_device_alloc(&m->text, device, n * text, "samples", err);
+    }
+    WD_TRY(wd_alloc((void **)&m->host_timestep, n, sizeof(float), "samples", err));
+    if (wd_stepper_ranks(o) == 1) return WD_OK;
+    return wd_alloc((void **)&m->host_velocity, n * (size_t)s->state, sizeof(float), "samples",
+                    err);
+}
+
+static void model_close(model *m)
+{
+    wd_device *device = wd_queue_device(wd__stepper_queue(m->samples->stepper));
+    wd_device_free(device, m->timestep);
+    wd_device_free(device, m->text);
+    wd_free(m->host_timestep);
+    wd_free(m->host_velocity);
+    wd_free(m->prompt);
+}
+
+/* How many pictures are drawn together: as many as the student's pass has room for, or the
+ * teacher's sweep, which may be less than the window of all ranks. A plan without a sweep takes the
+ * window. */
+static int64_t batch_of(const wd_stepper *stepper, bool student)
+{
+    const wd_stepper_options *o = wd__stepper_options_of(stepper);
+    const wd_sweep *sweep = wd__stepper_sweep(stepper);
+    if (student) return o->batch;
+    return sweep ? wd_sweep_options_of(sweep)->window_max : o->window;
+}
+
+/* latents [count, state] (host, =) of all pictures, from their noise. */
+static wd_status draw_latents(wd_samples *s, float *latents, bool student,
+                              const wd_schedule *schedule, wd_err *err)
 {
     wd_status status = WD_OK;
-    wd_stepper *m = s->stepper;
-    const wd_stepper_options *o = wd__stepper_options_of(m);
-    wd_device *device = wd_queue_device(wd__stepper_queue(m));
-    /* A rank's sweep may have room for less than the window of all ranks. */
-    int64_t group_max = student ? o->batch
-                        : wd__stepper_sweep(m)
-                            ? wd_sweep_options_of(wd__stepper_sweep(m))->window_max
-                            : o->window;
-    wd_dtype dtype = student ? o->student_dtype : wd_teacher_compute_dtype(o->teacher_dtype);
-    size_t text = (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(dtype);
-    group g = {.samples = s, .student = student};
-    WD_TRY_OUT(
-        wd_alloc((void **)&g.host_timestep, (size_t)group_max, sizeof(float), "samples", err));
-    WD_TRY_OUT(wd_alloc((void **)&g.prompt, (size_t)group_max, sizeof(int64_t), "samples", err));
-    if (!student && wd_stepper_ranks(o) > 1)
-        WD_TRY_OUT(wd_alloc((void **)&g.host_velocity, (size_t)(group_max * s->state),
-                            sizeof(float), "samples", err));
-    if (student) {
-        size_t batch = (size_t)group_max;
-        WD_TRY_OUT(
-            wd_device_alloc((void **)&g.timestep, device, batch * sizeof(float), "samples", err));
-        WD_TRY_OUT(wd_device_alloc(&g.text, device, batch * text, "samples", err));
+    const wd_stepper_options *o = wd__stepper_options_of(s->stepper);
+    model m = {.samples = s, .student = student};
+    wd_painter painter = {.queue = wd__stepper_queue(s->stepper),
+                          .schedule = schedule,
+                          .velocity = student ? student_velocity : teacher_velocity,
+                          .context = &m,
+                          .model_dtype = student ? o->student_dtype
+                                                 : wd_teacher_compute_dtype(o->teacher_dtype),
+                          .each = s->state,
+                          .pictures = s->options.count,
+                          .batch = batch_of(s->stepper, student),
+                          .padded = student};
+    if (is_writer(s))
+        painter.task = student ? "drawing the student's samples" : "drawing the teacher's samples";
+    memcpy(latents, s->noise, (size_t)(s->options.count * s->state) * sizeof *latents);
+    WD_TRY_OUT(model_open(&m, painter.batch, err));
+    for (int64_t first = 0; first < s->options.count; first += m.count) {
+        const int64_t left = s->options.count - first;
+        m.count = left < painter.batch ? left : painter.batch;
+        for (int64_t i = 0; i < m.count; i++) m.prompt[i] = s->options.text_first + first + i;
+        if (student) WD_TRY_OUT(upload_text(&m, err));
+        WD_TRY_OUT(wd_painter_run(&painter, latents + first * s->state, NULL, first, m.count, err));
     }
-    if (is_writer(s) && !wd_device_is_dry(device))
-        g.progress = wd_progress_begin(
-            student ? "drawing the student's samples" : "drawing the teacher's samples", "step", 0,
-            (s->options.count + group_max - 1) / group_max * schedule->steps);
-    for (g.first = 0; g.first < s->options.count; g.first += g.count) {
-        int64_t left = s->options.count - g.first;
-        g.count = left < group_max ? left : group_max;
-        g.number = g.first / group_max;
-        for (int64_t i = 0; i < g.count; i++) g.prompt[i] = s->options.text_first + g.first + i;
-        if (student) WD_TRY_OUT(upload_text(&g, err));
-        WD_TRY_OUT(sample_group(&g, latents + g.first * s->state, schedule, dtype,
-                                student ? group_max : g.count, err));
-    }
+    status = go_on(&m, err); /* decoding may take long */
 out:
-    wd_device_free(device, g.timestep);
-    wd_device_free(device, g.text);
-    wd_free(g.host_timestep);
-    wd_free(g.host_velocity);
-    wd_free(g.prompt);
+    model_close(&m);
     return status;
 }
 
@@ -247,7 +246,7 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
     WD_TRY_OUT(wd_alloc((void **)&image, (size_t)(count * s->picture_bytes), sizeof(float),
                         "samples", err));
     before = wd_queue_total(wd__stepper_queue(s->stepper)).flops;
-    WD_TRY_OUT(sample_all(s, latents, student, &schedule, err));
+    WD_TRY_OUT(draw_latents(s, latents, student, &schedule, err));
     if (student) s->work.student = wd_queue_total(wd__stepper_queue(s->stepper)).flops - before;
     if (!is_writer(s)) goto out;
     before = wd_queue_total(decoder).flops;

@@ -13,8 +13,8 @@ typedef struct wd_samples_options {
     double student_flow_shift;
     uint64_t seed;
     wd_queue *decoder; /* where pictures are decoded; NULL: the stepper's */
-    /* Asked between the steps of a sampler: whether to give the sheet up. NULL: never. `together`:
-     * all ranks ask, and must hear the same. */
+    /* Asked before each step of a sampler, and before decoding: whether to give the sheet up. NULL:
+     * never. `together`: all ranks ask, and must hear the same. */
     bool (*stop)(void *context, bool together);
     void *stop_context;
 } wd_samples_options;
