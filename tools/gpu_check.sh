@@ -414,13 +414,13 @@ steady() {
     [ -n "$quick" ] || with_libraries "make a teacher" "$build/make_pipeline" "$teacher" \
         models/wan-tiny wan2.1-1.3b bfloat16 || { found plan "no teacher was made"; return; }
     [ -n "$quick" ] || echo '{"depth": 8}' >"$stage/student.json"
-    until="--max_minutes $(minutes_of_run)"
-    [ -z "$quick" ] || until="--num_steps 60"
+    minutes=0.05
+    [ -n "$quick" ] || minutes=$(minutes_of_run)
     before=$([ -z "$smi" ] || $smi --query-gpu=memory.used)
     set -- "$program" train --teacher_path "$teacher" --data_path models/wan-tiny/prompts.txt \
         --output_dir "$stage/run" --devices "$device" --teacher_device_strategy gpu \
         --height $pixels --width $pixels --guidance_scale 5 --teacher_dtype bfloat16 \
-        --mixed_precision bf16 --trajectories 8 --batch_size 4 $until \
+        --mixed_precision bf16 --trajectories 8 --batch_size 4 --max_minutes "$minutes" \
         --save_samples false --profile_memory
     [ -n "$quick" ] || set -- "$@" --student_config "$stage/student.json"
     : >"$stage/samples"
