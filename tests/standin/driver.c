@@ -171,9 +171,6 @@ wd_cu_result wd_standin_device_get_attribute(int *value, unsigned attribute, wd_
     case WD_CU_DEVICE_CAPABILITY_MINOR:
         *value = capability % 10;
         break;
-    case WD_CU_DEVICE_SHARED_BYTES_MAX:
-        *value = WD_STANDIN_SHARED_MAX;
-        break;
     default:
         return wd_standin_leave(WD_CU_INVALID_VALUE);
     }
@@ -269,30 +266,6 @@ wd_cu_result wd_standin_module_get_function(wd_cu_function *function, wd_cu_modu
     const wd_standin_function *kernel = s->options.find ? s->options.find(name) : NULL;
     if (!kernel) return wd_standin_leave(WD_CU_NOT_FOUND);
     *function = (wd_cu_function)(uintptr_t)kernel;
-    return wd_standin_leave(WD_CU_SUCCESS);
-}
-
-static wd_standin_shared_limit *shared_limit_of(wd_cu_function kernel)
-{
-    wd_standin_shared_limit *limit = s->shared;
-    while (limit->kernel && limit->kernel != kernel) limit++;
-    assert(limit < s->shared + WD_STANDIN_KERNELS_MAX);
-    return limit;
-}
-
-size_t wd_standin_shared_max(wd_cu_function kernel)
-{
-    const wd_standin_shared_limit *limit = shared_limit_of(kernel);
-    return limit->kernel ? (size_t)limit->bytes : WD_STANDIN_SHARED;
-}
-
-wd_cu_result wd_standin_func_set_attribute(wd_cu_function function, unsigned attribute, int value)
-{
-    ENTER(true);
-    if (!function || attribute != WD_CU_FUNCTION_SHARED_BYTES_MAX || value < 0 ||
-        value > WD_STANDIN_SHARED_MAX)
-        return wd_standin_leave(WD_CU_INVALID_VALUE);
-    *shared_limit_of(function) = (wd_standin_shared_limit){function, value};
     return wd_standin_leave(WD_CU_SUCCESS);
 }
 

@@ -15,17 +15,11 @@ struct CUctx_st {
     wd_cu_result fault; /* of the first work of it that failed */
 };
 
-enum { WD_STANDIN_FUNCTIONS_MAX = 16, WD_STANDIN_KERNELS_MAX = 64 };
+enum { WD_STANDIN_FUNCTIONS_MAX = 16 };
 
-/* Bytes of shared memory that a launch may have: of any kernel, and of one whose limit is raised to
- * the most that a GPU has for a block. */
-enum { WD_STANDIN_SHARED = 48 * 1024, WD_STANDIN_SHARED_MAX = 232448 };
-
-/* The limit of a kernel, once it is set. */
-typedef struct wd_standin_shared_limit {
-    wd_cu_function kernel;
-    int bytes;
-} wd_standin_shared_limit;
+/* Bytes of shared memory that a launch may have. A launch with more must raise its kernel's limit
+ * by cuFuncSetAttribute first, which this program never does. */
+enum { WD_STANDIN_SHARED_MAX = 48 * 1024 };
 
 /* A function of a library's stand-in, and the devices that have it: bit d for device d. */
 typedef struct wd_standin_loaded {
@@ -44,8 +38,7 @@ typedef struct wd_standin_state {
     wd_cu_result call_result, work_result;
     uint64_t random;
     int64_t bytes_of_libraries[WD_STANDIN_DEVICES_MAX];
-    wd_standin_loaded loaded[WD_STANDIN_FUNCTIONS_MAX + 1];     /* one without a function ends it */
-    wd_standin_shared_limit shared[WD_STANDIN_KERNELS_MAX + 1]; /* as above */
+    wd_standin_loaded loaded[WD_STANDIN_FUNCTIONS_MAX + 1]; /* one without a function ends it */
 } wd_standin_state;
 
 extern wd_standin_state wd_the_standin;
@@ -65,8 +58,6 @@ void wd_standin_tell_others(void);
 wd_cu_result wd_standin_leave(wd_cu_result result);
 wd_cu_context wd_standin_current(void); /* of this thread */
 uint64_t wd_standin_random(uint64_t below);
-/* The most bytes of shared memory that the kernel may be launched with. */
-size_t wd_standin_shared_max(wd_cu_function kernel);
 
 /* ---- pool.c ---- */
 

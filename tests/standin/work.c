@@ -176,7 +176,7 @@ wd_cu_result wd_standin_launch_kernel(wd_cu_function function, unsigned grid_x, 
     if (device < 0 || device != wd_standin_current()->device)
         return wd_standin_leave(WD_CU_INVALID_HANDLE);
     if (!l.kernel || parameters || !read_extra(&argument, &bytes, extra) || !is_allowed(&l.shape) ||
-        shared_bytes > wd_standin_shared_max(function))
+        shared_bytes > WD_STANDIN_SHARED_MAX)
         return wd_standin_leave(WD_CU_INVALID_VALUE);
     memcpy(l.argument, argument, bytes);
     l.shape.argument_bytes = bytes;

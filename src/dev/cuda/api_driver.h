@@ -45,13 +45,11 @@ typedef struct CUevent_st *wd_cu_event;
     X(NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED, 801)                                                \
     X(SYSTEM_NOT_READY, CUDA_ERROR_SYSTEM_NOT_READY, 802)
 
-/* What cuDeviceGetAttribute and cuFuncSetAttribute are asked for, and flags. */
+/* What cuDeviceGetAttribute is asked for, and flags. */
 #define WD_CU_VALUE_MAP(X)                                                                         \
     X(DEVICE_MULTIPROCESSORS, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                        \
     X(DEVICE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                   \
     X(DEVICE_CAPABILITY_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                   \
-    X(DEVICE_SHARED_BYTES_MAX, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)          \
-    X(FUNCTION_SHARED_BYTES_MAX, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)               \
     X(STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING, 1)                                              \
     X(EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING, 2)                                            \
     X(HOST_ALLOC_PORTABLE, CU_MEMHOSTALLOC_PORTABLE, 1)                                            \
@@ -124,8 +122,6 @@ enum { WD_CU_VALUE_MAP(X) };
     X(wd_cu_result, module_unload, cuModuleUnload, (wd_cu_module module))                          \
     X(wd_cu_result, module_get_function, cuModuleGetFunction,                                      \
       (wd_cu_function * function, wd_cu_module module, const char *name))                          \
-    X(wd_cu_result, func_set_attribute, cuFuncSetAttribute,                                        \
-      (wd_cu_function function, unsigned attribute, int value))                                    \
     X(wd_cu_result, launch_kernel, cuLaunchKernel,                                                 \
       (wd_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,                 \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \

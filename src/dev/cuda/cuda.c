@@ -165,7 +165,7 @@ static wd_status describe(wd_cuda_gpu *gpu, char *name, size_t name_bytes,
 {
     char model[64] = "";
     size_t bytes = 0;
-    int major, minor, shared;
+    int major, minor;
     WD_TRY(find_gpu(gpu, driver, number, err));
     wd_cu_result result = driver->device_get_name(model, sizeof model - 1, gpu->number);
     if (!result) result = driver->device_total_mem(&bytes, gpu->number);
@@ -174,9 +174,7 @@ static wd_status describe(wd_cuda_gpu *gpu, char *name, size_t name_bytes,
     WD_TRY(attribute(&minor, driver, WD_CU_DEVICE_CAPABILITY_MINOR, gpu->number, err));
     WD_TRY(
         attribute(&gpu->multiprocessors, driver, WD_CU_DEVICE_MULTIPROCESSORS, gpu->number, err));
-    WD_TRY(attribute(&shared, driver, WD_CU_DEVICE_SHARED_BYTES_MAX, gpu->number, err));
     gpu->capability = 10 * major + minor;
-    gpu->shared_bytes_max = (size_t)shared;
     snprintf(name, name_bytes, "cuda:%d (%s, %.0f GiB%s)", number, model, (double)bytes / (1 << 30),
              gpu->shares > 1 ? ", shared" : "");
     return WD_OK;

@@ -22,7 +22,6 @@ typedef struct wd_cuda_gpu {
     int shares;            /* devices that have the GPU's memory in equal parts; 1: see cuda.c */
     int capability;        /* 10 times the compute capability: 90 is sm_90 */
     int multiprocessors;
-    size_t shared_bytes_max; /* of shared memory that a block may ask for */
 } wd_cuda_gpu;
 
 /* Where an operation runs: the context of the GPU is the current one of the calling thread. */
