@@ -699,7 +699,7 @@ static void plan_prints_tables(void **state)
                                        "gradient norm", "by what moves in a step"};
     for (int verbose = 0; verbose < 2; verbose++) {
         wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts,
-                       "--devices", "sim:2x256MiB@link=1GB/s,compute=1TFLOP/s",
+                       "--devices", "sim:2x256MiB@link=1GB/s,compute=1TFLOP/s,cpu=1GFLOP/s",
                        verbose ? "--verbose" : NULL);
         wd_program_succeeded(&program);
         for (size_t i = 0; i < sizeof always / sizeof *always; i++)
