@@ -19,7 +19,7 @@ typedef struct wd_painter {
     int64_t each;                /* elements of a picture's latents */
     int64_t pictures, batch;     /* of all runs, and of one run at most */
     bool padded;                 /* the model always computes `batch` pictures: the latents of a
-                                    smaller run are padded with what is in memory */
+                                    smaller run are padded with zeros */
     const char *task;            /* reported to the user; NULL: nothing is */
     wd_progress_task progress;
 } wd_painter;
