@@ -81,6 +81,7 @@ static void say_links(wd_text_builder *builder, const wd_train_plan *plan,
     int links = 0;
     for (int i = 0; i < traffic->links; i++) {
         const wd_link *link = &traffic->link[i];
+        if (link->kind != most.kind) continue; /* before names are made */
         const ends e = ends_of(link, plan, candidate, false);
         if (!are_equal(&e, &line)) continue;
         if (i < first) return;

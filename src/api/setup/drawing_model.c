@@ -1,8 +1,6 @@
 /* A model that draws: see api/setup/drawing_model.h. */
 #include "api/setup/drawing_model.h"
 
-#include <string.h>
-
 #include "api/setup/run.h"
 #include "core/memory.h"
 #include "model/sampling/painter.h"
