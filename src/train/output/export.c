@@ -449,41 +449,62 @@ static wd_status write_all(const char *fresh, const wd_params *params, const wd_
     return write_model_index(fresh, teacher, options, err);
 }
 
+static int is_entry(const struct dirent *entry)
+{
+    return strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
+}
+
 /* Files of a user, as far as names tell: weights of an earlier student are in files called so. */
 static int is_not_weights(const struct dirent *entry)
 {
-    return strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
-           strncmp(entry->d_name, weights_stem, sizeof weights_stem - 1);
+    return is_entry(entry) && (entry->d_type == DT_DIR ||
+                               strncmp(entry->d_name, weights_stem, sizeof weights_stem - 1));
 }
 
-static wd_status keep_one(const char *fresh, const char *old, const char *name, wd_err *err)
+enum { KEPT_DEPTH_MAX = 64 };
+
+static wd_status keep(const char *fresh, const char *old, int depth, wd_err *err);
+
+static wd_status keep_one(const char *fresh, const char *old, const char *name, int depth,
+                          wd_err *err)
 {
     char from[WD_PATH_MAX], to[WD_PATH_MAX];
     struct stat info;
     WD_TRY(wd_path_join(from, old, name, err));
     WD_TRY(wd_path_join(to, fresh, name, err));
+    if (!lstat(from, &info) && S_ISDIR(info.st_mode)) {
+        WD_TRY(wd_folder_make(to, err));
+        return keep(to, from, depth + 1, err);
+    }
     if (!lstat(to, &info) || !link(from, to)) return WD_OK;
-    if (!wd_path_is_folder(from)) return wd_file_copy(to, from, err);
-    return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "%s: is a folder that is not of the student, which would replace %s: move it "
-                   "away",
-                   from, old);
+    return wd_file_copy(to, from, err);
 }
 
-/* What lies in the folder `old`, which is about to be replaced, and is not of the student goes into
- * the new one, too. A symbolic link in its place is replaced, but not what it leads to. */
-static wd_status keep_others(const char *fresh, const char *old, wd_err *err)
+/* Puts what lies in the folder `old` and is not of the student into the folder `fresh`, too.
+ * Folders are made anew, and files are linked: the old folder stays whole until it is replaced. */
+static wd_status keep(const char *fresh, const char *old, int depth, wd_err *err)
 {
-    struct stat info;
     wd_folder_list list;
     wd_status status = WD_OK;
-    if (lstat(old, &info) || !S_ISDIR(info.st_mode)) return WD_OK;
-    WD_TRY(wd_folder_list_open(&list, old, is_not_weights, alphasort, err));
+    if (depth > KEPT_DEPTH_MAX)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s: expected at most %d folders in one another beside the student's files; "
+                       "move them away",
+                       old, KEPT_DEPTH_MAX);
+    WD_TRY(wd_folder_list_open(&list, old, depth ? is_entry : is_not_weights, alphasort, err));
     for (int i = 0; i < list.count; i++)
-        WD_TRY_OUT(keep_one(fresh, old, list.entry[i]->d_name, err));
+        WD_TRY_OUT(keep_one(fresh, old, list.entry[i]->d_name, depth, err));
 out:
     wd_folder_list_close(&list);
     return status;
+}
+
+/* For the folder `old`, which is about to be replaced. A symbolic link in its place is replaced,
+ * but not what it leads to. */
+static wd_status keep_others(const char *fresh, const char *old, wd_err *err)
+{
+    struct stat info;
+    return lstat(old, &info) || !S_ISDIR(info.st_mode) ? WD_OK : keep(fresh, old, 0, err);
 }
 
 static const char *const folders[] = {"vae", "text_encoder", "tokenizer", "scheduler",

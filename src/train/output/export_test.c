@@ -329,11 +329,15 @@ static void files_of_others_stay(void **state)
     (void)state;
     wd_err err;
     const wd_export_options o = wd_export_defaults();
-    static const char *const theirs[] = {"transformer/notes.txt", "vae/mine.safetensors"};
+    static const char *const theirs[] = {"transformer/notes.txt", "vae/mine.safetensors",
+                                         "transformer/diffusion_pytorch_model_old/a/config.json"};
+    enum { THEIRS = sizeof theirs / sizeof *theirs };
     char folder[128], path[192], stale[192];
     snprintf(folder, sizeof folder, "%s", new_folder());
     export_to(folder, &o);
-    for (int i = 0; i < 2; i++) {
+    snprintf(path, sizeof path, "%s/transformer/diffusion_pytorch_model_old/a", folder);
+    wd_test_ok(wd_folder_make(path, &err), &err);
+    for (int i = 0; i < THEIRS; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, theirs[i]);
         wd_test_ok(wd_file_write(path, theirs[i], strlen(theirs[i]), &err), &err);
     }
@@ -346,7 +350,7 @@ static void files_of_others_stay(void **state)
     char leads_to[16] = "";
     assert_int_equal(readlink(path, leads_to, sizeof leads_to - 1), strlen("nowhere"));
     assert_false(wd_path_exists(stale));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < THEIRS; i++) {
         char *text;
         size_t bytes;
         snprintf(path, sizeof path, "%s/%s", folder, theirs[i]);
@@ -354,11 +358,13 @@ static void files_of_others_stay(void **state)
         assert_string_equal(text, theirs[i]);
         wd_free(text);
     }
-    snprintf(path, sizeof path, "%s/vae/more", folder);
-    wd_test_ok(wd_folder_make(path, &err), &err);
+    char deep[256];
+    int used = snprintf(deep, sizeof deep, "%s/vae", folder);
+    for (int i = 0; i <= 64; i++) used += snprintf(deep + used, sizeof deep - (size_t)used, "/d");
+    wd_test_ok(wd_folder_make(deep, &err), &err);
     wd_test_refused(wd_export_student(folder, &params, &teacher, &o, cpu.queue, &err), &err,
-                    WD_INVALID_ARGUMENT, "vae/more: is a folder that is not of the student");
-    assert_true(wd_path_is_folder(path));
+                    WD_INVALID_ARGUMENT, "at most 64 folders in one another");
+    assert_true(wd_path_is_folder(deep));
 }
 
 /* The disk fills: the older student stays as it was. */
