@@ -4,7 +4,9 @@
 _Static_assert(X(1) == 2, "a macro X of the caller's is left alone");
 #undef X
 
-#include "testing.h"
+#include <locale.h>
+
+#include "runs.h"
 
 static char folder[128], prompts[160], config[160];
 
@@ -253,17 +255,78 @@ static void errors_need_no_place(void **state)
     wd_train_fail(NULL); /* this process is no rank */
 }
 
-static int prepare(void **state)
+/* Makes a locale whose decimal mark is a comma, and gives it to this process. */
+static void choose_decimal_comma(void)
+{
+    static wd_program p;
+    char made[160];
+    snprintf(made, sizeof made, "%s/de_DE.UTF-8", folder);
+    wd_program_wait(
+        &p, wd_program_start_as("sh", (const char *const[]){
+                                          "-c", "localedef -i de_DE -f UTF-8 \"$0\"", made, NULL}));
+    setenv("LOCPATH", folder, 1);
+    if (!setlocale(LC_ALL, "de_DE.UTF-8")) wd_test_skip("localedef makes no locale here");
+    assert_string_equal(localeconv()->decimal_point, ",");
+}
+
+/* Options from all their sources. */
+static void options_have_points(void)
+{
+    wd_err err;
+    wd_config *file;
+    wd_options *named;
+    char path[160], text[64], *list;
+    static const char json[] = "{\"lr\": 0.0002}";
+    snprintf(path, sizeof path, "%s/options.json", folder);
+    wd_test_ok(wd_file_write(path, json, sizeof json - 1, &err), &err);
+    wd_train_options o = wd_train_defaults();
+    assert_true(o.adam_beta1 == 0.9);
+    wd_test_ok(wd_config_open(&file, path, &err), &err);
+    wd_test_ok(wd_config_apply(file, WD_JOB_TRAIN, &o, &err), &err);
+    wd_config_close(file);
+    assert_true(o.lr == 0.0002);
+    const wd_option *lr = wd_option_find(WD_JOB_TRAIN, "lr", &err);
+    wd_test_ok(wd_option_set(&o, lr, "0.125", &err), &err);
+    assert_string_equal(wd_option_text(text, sizeof text, &o, lr), "0.125");
+    wd_test_refused(wd_option_set(&o, lr, "0,125", &err), &err, WD_INVALID_ARGUMENT, "\"0,125\"");
+    wd_test_ok(wd_options_new(&named, WD_JOB_SAMPLE, &err), &err);
+    wd_test_ok(wd_options_set(named, "guidance_scale", "2.5", &err), &err);
+    wd_options_free(named);
+    wd_test_ok(wd_options_list(&list, WD_JOB_TRAIN, &err), &err);
+    json_t *parsed = json_loads(list, 0, NULL);
+    assert_non_null(parsed);
+    json_decref(parsed);
+    wd_text_free(list);
+}
+
+static void a_decimal_comma_changes_nothing(void **state)
 {
     (void)state;
-    static const char text[] = "red apple\nfox\n", one_block[] = "{\"depth\": 1}";
     wd_err err;
+    char *card[2];
+    static const char *const run[] = {"point", "comma"};
+    for (int comma = 0; comma < 2; comma++) {
+        if (comma) choose_decimal_comma();
+        options_have_points();
+        wd_train_options o = small_run(run[comma]);
+        o.lr = 0.0015;
+        wd_test_ok(wd_train(NULL, &o, &err), &err);
+        card[comma] = text_of(run[comma], "README.md");
+        json_decref(metrics(o.output_dir));
+        if (comma) assert_string_equal(localeconv()->decimal_point, ",");
+    }
+    setlocale(LC_ALL, "C");
+    assert_same_weights(wd_test_path("point"), wd_test_path("comma"));
+    assert_string_equal(card[0], card[1]);
+    for (int i = 0; i < 2; i++) wd_free(card[i]);
+}
+
+static int name_files(void **state)
+{
     snprintf(folder, sizeof folder, "%s", wd_test_folder());
     snprintf(prompts, sizeof prompts, "%s/prompts.txt", folder);
     snprintf(config, sizeof config, "%s/student.json", folder);
-    wd_test_ok(wd_file_write(prompts, text, sizeof text - 1, &err), &err);
-    wd_test_ok(wd_file_write(config, one_block, sizeof one_block - 1, &err), &err);
-    return 0;
+    return prepare(state);
 }
 
 int main(void)
@@ -275,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_run_tells_how_it_goes_and_how_it_ended),
         cmocka_unit_test(a_run_without_a_step_changes_nothing),
         cmocka_unit_test(errors_need_no_place),
+        cmocka_unit_test(a_decimal_comma_changes_nothing),
     };
-    return cmocka_run_group_tests(tests, prepare, NULL);
+    return cmocka_run_group_tests(tests, name_files, NULL);
 }

@@ -8,6 +8,7 @@
 #include "api/options/options.h"
 #include "api/setup/run.h"
 #include "bench/bench.h"
+#include "core/locale.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
@@ -49,6 +50,7 @@ void wd_text_free(char *text)
 
 wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     json_t *tree;
     WD_TRY(wd_options_check(WD_JOB_INSPECT, options, err));
     wd_stop_begin();
@@ -113,6 +115,7 @@ static void say_done(const wd_run_page *report, const wd_report_options *o, cons
 
 wd_status wd_report(const wd_report_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     char path[WD_PATH_MAX];
     wd_run_page *report;
     wd_reported_run run[WD_REPORT_RUNS_MAX] = {0};
@@ -153,6 +156,7 @@ static wd_status check_run(const char *folder, wd_err *err)
 
 wd_status wd_tell(const wd_tell_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     WD_TRY(wd_options_check(WD_JOB_TELL, options, err));
     WD_TRY(check_run(options->run, err));
     WD_TRY(wd_request_leave(options->run, wd_request_find(options->request), err));
@@ -166,6 +170,7 @@ wd_status wd_tell(const wd_tell_options *options, wd_err *err)
 
 wd_status wd_bench(const wd_bench_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     wd_run run;
     WD_TRY(wd_options_check(WD_JOB_BENCH, options, err));
     if (!options->print)

@@ -6,6 +6,7 @@
 #include "api/setup/run.h"
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/locale.h"
 #include "core/log.h"
 #include "core/stop.h"
 #include "core/text.h"
@@ -94,6 +95,7 @@ static wd_status to_one_file(wd_merged *merged, const wd_convert_options *option
 
 wd_status wd_convert(const wd_convert_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     WD_TRY(wd_options_check(WD_JOB_CONVERT, options, err));
     wd_stop_begin();
     wd_dtype dtype;

@@ -16,6 +16,7 @@
 #include "api/jobs/gallery.h"
 #include "api/options/options.h"
 #include "core/clock.h"
+#include "core/locale.h"
 #include "core/memory.h"
 #include "model/sampling/painter.h"
 #include "teacher/run/residency.h"
@@ -387,6 +388,7 @@ static wd_status run(char **text, wd_eval_job *j, wd_err *err)
 
 wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     wd_eval_job *j;
     WD_TRY(wd_alloc((void **)&j, 1, sizeof *j, "a comparison", err));
     j->options = options;

@@ -14,6 +14,7 @@
 #include "api/setup/run.h"
 #include "core/checked.h"
 #include "core/host.h"
+#include "core/locale.h"
 #include "core/memory.h"
 #include "core/text.h"
 #include "io/file/writable.h"
@@ -310,6 +311,7 @@ out:
 
 wd_status wd_forward(const wd_forward_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     wd_run run;
     WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->device, options->num_threads, err));
     const wd_status status = wd__forward_on(&run, options, err);

@@ -20,6 +20,7 @@
 #include "api/setup/dtypes.h"
 #include "api/setup/run.h"
 #include "core/clock.h"
+#include "core/locale.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/text.h"
@@ -446,6 +447,7 @@ static wd_status run(job *j, wd_err *err)
 
 wd_status wd_sample(const wd_sample_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     job j = {.options = options};
     WD_TRY(wd_run_open(&j.run, WD_JOB_SAMPLE, options, options->device, options->num_threads, err));
     const wd_status status = run(&j, err);

@@ -34,6 +34,7 @@
 #include "api/setup/run.h"
 #include "api/setup/train_setup.h"
 #include "core/host.h"
+#include "core/locale.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
@@ -484,6 +485,7 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
  * open until the communicator is closed, since MPI waits there for all ranks. */
 wd_status wd_train(wd_train_result *result, const wd_train_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     wd_train_result done;
     wd_comm *comm;
     wd_watch *watch;

@@ -10,6 +10,7 @@
 
 #include "api/options/options.h"
 #include "core/error.h"
+#include "core/locale.h"
 #include "core/memory.h"
 
 wd_status wd_options_new(wd_options **out, wd_job job, wd_err *err)
@@ -64,6 +65,7 @@ static wd_status set_config(wd_options *o, const char *path, wd_err *err)
 
 wd_status wd_options_set(wd_options *options, const char *name, const char *value, wd_err *err)
 {
+    WD_C_LOCALE;
     const char *copy;
     wd_err ignored;
     const wd_option *common = wd_option_find(WD_JOB_COMMON, name, &ignored);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/options/tables.h"
+#include "core/locale.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/text.h"
@@ -57,6 +58,7 @@ static wd_status find_folder(wd_config *config, wd_err *err)
 
 wd_status wd_config_open(wd_config **out, const char *path, wd_err *err)
 {
+    WD_C_LOCALE;
     wd_config *config;
     wd_status status;
     WD_TRY(wd_alloc((void **)&config, 1, sizeof *config, "config", err));
@@ -183,6 +185,7 @@ static wd_status resolve_paths(const wd_config *config, wd_job job, wd_err *err)
 
 wd_status wd_config_apply(wd_config *config, wd_job job, void *options, wd_err *err)
 {
+    WD_C_LOCALE;
     const char *key;
     json_t *value;
     wd_status status = WD_OK;

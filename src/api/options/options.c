@@ -17,6 +17,7 @@
 #include "api/options/tables.h"
 #include "api/options/teacher_choice.h"
 #include "core/error.h"
+#include "core/locale.h"
 #include "core/text.h"
 
 /* ---- jobs and their tables ---- */
@@ -206,6 +207,7 @@ static wd_status set_flag(bool *field, const wd_option *o, const char *value, wd
 
 wd_status wd_option_set(void *options, const wd_option *option, const char *value, wd_err *err)
 {
+    WD_C_LOCALE;
     void *field = (char *)options + option->offset;
     switch (option->type) {
     case WD_OPTION_FLAG:
@@ -242,6 +244,7 @@ static size_t *bytes_of(void *options, const wd_option_table *table)
 
 void wd_options_default(void *options, size_t bytes, wd_job job)
 {
+    WD_C_LOCALE;
     const wd_option_table table = table_of(job);
     memset(options, 0, bytes);
     if (bytes != table.bytes) return;
@@ -298,6 +301,7 @@ static void float_text(char *out, size_t bytes, double value)
 const char *wd_option_text(char *out, size_t out_bytes, const void *options,
                            const wd_option *option)
 {
+    WD_C_LOCALE;
     const void *field = (const char *)options + option->offset;
     out[0] = 0;
     if (!is_given(field, option)) return out;
@@ -432,6 +436,7 @@ static bool is_replaced(const wd_option *o, const void *options, const wd_option
 
 wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
 {
+    WD_C_LOCALE;
     const wd_option_table table = table_of(job);
     WD_TRY(check_bytes(options, &table, job, err));
     for (int64_t i = 0; i < table.count; i++) {
@@ -473,6 +478,7 @@ static void note(wd_option_source *source, const wd_option *option)
 wd_status wd_option_give(wd_option_source *source, void *options, const wd_option *option,
                          const char *value, wd_err *err)
 {
+    WD_C_LOCALE;
     char before[128], after[128];
     const wd_option *other = given(source, option->offset);
     if (option->type == WD_OPTION_TEXTS && !other)
@@ -497,6 +503,7 @@ void wd__option_give_none(wd_option_source *source, void *options, const wd_opti
 wd_status wd_option_source_end(const wd_option_source *source, wd_job job, void *options,
                                wd_err *err)
 {
+    WD_C_LOCALE;
     if (job != WD_JOB_TRAIN && job != WD_JOB_PLAN) return WD_OK;
     wd_train_options *all = options, said = wd_train_defaults();
     const wd_option *strategy = given(source, offsetof(wd_train_options, teacher_device_strategy));

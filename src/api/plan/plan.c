@@ -15,6 +15,7 @@
 #include "api/setup/rank_gpus.h"
 #include "api/setup/ranks.h"
 #include "api/setup/run.h"
+#include "core/locale.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
@@ -211,6 +212,7 @@ static wd_status check_largest(const wd_plan_options *o, wd_err *err)
 
 wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
 {
+    WD_C_LOCALE;
     wd_devices devices = {0};
     wd_train_setup *setup;
     wd_comm ranks;

@@ -8,6 +8,7 @@
 #include "api/options/options.h"
 #include "api/setup/memory_report.h"
 #include "core/cgroup.h"
+#include "core/locale.h"
 #include "core/log.h"
 #include "core/stop.h"
 #include "dev/device.h"
@@ -297,6 +298,7 @@ wd_status wd_ranks_kernels(wd_comm *comm, wd_err *err)
 wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *o, int argc,
                                char *const *argv, wd_err *err)
 {
+    WD_C_LOCALE;
     int host_ranks;
     const wd_launch launch = wd_launch_detect();
     /* one task of srun's may be a shell, which Slurm is set up to give PMIx to */
