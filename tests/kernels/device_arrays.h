@@ -52,6 +52,52 @@ static inline void array_require(bool condition, const char *what)
     kernel_case_restart();
 }
 
+/* ---- the device's memory ---- */
+
+/* Memory of arrays that are gone, for the next ones of the same size: a GPU's driver takes long to
+ * allocate and to free, and waits for the GPU. Only small blocks are kept, and few on the stand-in,
+ * which protects each block around each launch. */
+#ifdef WD_ON_STANDIN
+enum { KEPT_MAX = 2 };
+#else
+enum { KEPT_MAX = 64 };
+#endif
+enum { KEPT_BYTES_MAX = 4 << 20 };
+
+static struct {
+    wd_cu_address memory;
+    size_t bytes;
+} kept_memory[KEPT_MAX];
+static int kept_count;
+
+static inline wd_cu_address array_memory(wd_cuda_device *d, size_t bytes)
+{
+    wd_cu_address memory = 0;
+    for (int i = kept_count - 1; i >= 0; i--) {
+        if (kept_memory[i].bytes != bytes) continue;
+        memory = kept_memory[i].memory;
+        kept_memory[i] = kept_memory[--kept_count];
+        return memory;
+    }
+    array_require(wd__cuda_enter(d) &&
+                      !wd__cuda_driver_of(d)->mem_alloc(&memory, bytes + 2 * array_guard()),
+                  "there is no device memory for an array");
+    return memory;
+}
+
+/* A sanitizer is to see that the array is gone. */
+static inline void array_memory_free(wd_cuda_device *d, wd_cu_address memory, size_t bytes)
+{
+    if (!wd__cuda_enter(d)) return;
+    if (*array_sanitizer() || bytes > KEPT_BYTES_MAX) {
+        wd__cuda_driver_of(d)->mem_free(memory);
+        return;
+    }
+    if (kept_count == KEPT_MAX) wd__cuda_driver_of(d)->mem_free(kept_memory[--kept_count].memory);
+    kept_memory[kept_count].memory = memory;
+    kept_memory[kept_count++].bytes = bytes;
+}
+
 /* ---- what tests have ---- */
 
 static inline void *array_open(size_t bytes)
@@ -70,8 +116,8 @@ static inline void array_close(wd_cuda_device *d, void *host)
 {
     int i = 0;
     while (device_arrays[i].host != host) i++;
-    if (device_arrays[i].memory && wd__cuda_enter(d))
-        wd__cuda_driver_of(d)->mem_free(device_arrays[i].memory);
+    if (device_arrays[i].memory)
+        array_memory_free(d, device_arrays[i].memory, device_arrays[i].bytes);
     free(host);
     device_arrays[i] = device_arrays[--device_array_count];
 }
@@ -170,15 +216,6 @@ static inline int only_written(size_t field[FIELDS_MAX], wd_op op, const void *a
 
 /* ---- launches ---- */
 
-static inline wd_cu_address array_memory(wd_cuda_device *d, size_t bytes)
-{
-    wd_cu_address memory = 0;
-    array_require(wd__cuda_enter(d) &&
-                      !wd__cuda_driver_of(d)->mem_alloc(&memory, bytes + 2 * array_guard()),
-                  "there is no device memory for an array");
-    return memory;
-}
-
 /* Fills `memory`, guards and all: with `host`, or, where that is NULL, with OUTPUT_BYTE. */
 static inline void array_fill(wd_cuda_device *d, wd_cu_address memory, const device_array *a,
                               const char *host)
@@ -219,13 +256,29 @@ static inline char *array_read(wd_cuda_device *d, wd_cu_address memory, const de
     return image;
 }
 
-/* Every 8 bytes of `args` that are an address in an array become that of its copy. */
+/* The driver's copies from memory that is not pinned may return before the GPU has them, and queues
+ * do not wait for them: this does. */
+static inline void arrays_arrive(wd_cuda_device *d)
+{
+    array_require(!wd__cuda_driver_of(d)->ctx_synchronize(), "an array's copy failed");
+}
+
+/* Whether 8 bytes of arguments without padding are an address: no number that an operation takes is
+ * as large as one of a program. */
+static inline bool is_address(uintptr_t word)
+{
+    return word >> 32 >= 0x5000 && word >> 32 < 0x8000;
+}
+
+/* Every 8 bytes of `args`, whose padding is zero, that are an address in an array become that of
+ * its copy. Any other address is of the host, which a GPU cannot read. */
 static inline void arrays_name(char *args, size_t bytes, bool outputs)
 {
     for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t)) {
         uintptr_t address;
         memcpy(&address, args + at, sizeof address);
         const device_array *a = array_of((const void *)address);
+        array_require(a || !is_address(address), "an argument is in memory of the host");
         if (!a) continue;
         address = (outputs && a->output ? a->output : a->memory) + array_guard() +
                   (address - (uintptr_t)a->host);
@@ -258,6 +311,7 @@ static inline int arrays_prepare(wd_cuda_device *d, wd_op op, const char *args, 
         outputs++;
         if (strcmp(array_sanitizer(), "initcheck")) array_fill(d, a->output, a, NULL);
     }
+    arrays_arrive(d);
     return outputs;
 }
 
@@ -267,6 +321,7 @@ static inline void arrays_fill(wd_cuda_device *d)
     for (int i = 0; i < device_array_count; i++)
         if (device_arrays[i].uses)
             array_fill(d, device_arrays[i].memory, &device_arrays[i], device_arrays[i].host);
+    arrays_arrive(d);
 }
 
 /* What the second launch changed must have come out of the first. */
@@ -282,7 +337,7 @@ static inline void array_compare(wd_cuda_device *d, device_array *a, const char 
                              i, a->bytes);
         free(first);
     }
-    wd__cuda_driver_of(d)->mem_free(a->output);
+    array_memory_free(d, a->output, a->bytes);
     a->output = 0;
 }
 

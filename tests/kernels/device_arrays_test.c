@@ -1,6 +1,6 @@
-/* Tests that kernel tests on a GPU notice a launch that writes beside an array, or whose result
- * depends on what an output held before (kernels/device_arrays.h). On the stand-in, with launches
- * that are made faulty on purpose. */
+/* Tests that kernel tests on a GPU notice a launch that writes beside an array, whose result
+ * depends on what an output held before, or that is given memory of the host
+ * (kernels/device_arrays.h). On the stand-in, with launches that are made faulty on purpose. */
 #include "testing.h"
 
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 
 enum { COUNT = 1000 };
 
-typedef enum fault { RIGHT, BEHIND, BEFORE, READS_OUTPUT } fault;
+typedef enum fault { RIGHT, BEHIND, BEFORE, READS_OUTPUT, ON_HOST } fault;
 
 static fault wanted;
 
@@ -43,13 +43,21 @@ static int status_with(fault f)
     const pid_t child = fork();
     if (child == 0) {
         wanted = f;
+        char name[64];
         float *x = executor_memory(COUNT * sizeof *x), *y = executor_memory(COUNT * sizeof *y);
         for (int i = 0; i < COUNT; i++) x[i] = (float)i, y[i] = 1;
-        const wd_combine_args args = {
-            .y = y, .x = {x, x}, .factor = {1, 1}, .terms = 2, .count = COUNT - 1};
+        static float on_host[COUNT];
+        const wd_combine_args args = {.y = y,
+                                      .x = {x, wanted == ON_HOST ? on_host : x},
+                                      .factor = {1, 1},
+                                      .terms = 2,
+                                      .count = COUNT - 1};
+        wd_cpu_table table;
+        setenv("WD_TEST_FIRST_CASE", "2", 1); /* so that no failure begins this program anew */
         kernel_test_begin(NULL);
         kernel_case_begin(WD_OP_COMBINE);
-        executor_run(WD_OP_COMBINE, &args, sizeof args);
+        executor_use(&table, name, EXECUTOR_LIBRARIES, 0);
+        table.entry[WD_OP_COMBINE].kernel(&args, NULL);
         if (kernel_test_end(NULL)) _exit(EXIT_FAILURE);
         for (int i = 0; i < COUNT - 1; i++)
             if (y[i] != 2 * (float)i || x[i] != (float)i) _exit(2);
@@ -67,6 +75,7 @@ static void faults_are_noticed(void **state)
     assert_int_equal(status_with(BEHIND), EXIT_FAILURE);
     assert_int_equal(status_with(BEFORE), EXIT_FAILURE);
     assert_int_equal(status_with(READS_OUTPUT), EXIT_FAILURE);
+    assert_int_equal(status_with(ON_HOST), EXIT_FAILURE);
 }
 
 /* Under a sanitizer nothing lies beside an array, which the stand-in then refuses to write. */

@@ -160,12 +160,15 @@ static inline void executor_run(wd_op op, const void *args, size_t bytes)
     arrays_take(d);
 }
 
-/* Operations of the device as entries of the processor's table. It has a workspace of its own. */
+/* Operations of the device as entries of the processor's table. It has a workspace of its own.
+ * Padding may hold anything, also half an address, and is cleared. */
 #define X(op, name)                                                                                \
     static inline void device_##name(const void *args, wd_cpu_context *context)                    \
     {                                                                                              \
+        wd_##name##_args given = *(const wd_##name##_args *)args;                                  \
         (void)context;                                                                             \
-        executor_run(WD_OP_##op, args, sizeof(wd_##name##_args));                                  \
+        __builtin_clear_padding(&given);                                                           \
+        executor_run(WD_OP_##op, &given, sizeof given);                                            \
     }
 WD_OP_MAP(X)
 #undef X

@@ -224,6 +224,8 @@ wd_cu_result wd_standin_ctx_synchronize(void)
     ENTER(true);
     s->counts.host_waits++;
     wd_standin_drain(current->device);
+    wd_standin_finish_copies();
+    wd_standin_reach(0);
     return wd_standin_leave(current->fault);
 }
 

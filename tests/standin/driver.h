@@ -8,6 +8,7 @@
  *     forward in an order that is drawn from a seed, any that streams and events allow, so that an
  *     event that is missing becomes a wrong result;
  *   - an asynchronous copy that names host memory which is not pinned fails;
+ *   - a synchronous copy from such memory reaches the GPU when somebody waits for the context;
  *   - a launch with more than 48 KiB of shared memory fails unless its kernel's limit was raised;
  *   - calls with the wrong context, a closed stream or an unknown address fail;
  *   - a call, or a piece of work, can be made to fail; after work that failed all calls with that

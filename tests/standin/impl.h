@@ -76,6 +76,8 @@ int wd_standin_free_pools(void);
 
 /* ---- work.c ---- */
 
+/* Ends synchronous copies that devices have not yet. */
+void wd_standin_finish_copies(void);
 /* The device's context is gone, and with it what libraries had loaded. */
 void wd_standin_unload(int device);
 

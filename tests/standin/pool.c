@@ -124,6 +124,8 @@ wd_cu_result wd_standin_mem_free(wd_cu_address address)
     const wd_cu_context context = wd_standin_current();
     range **at = place_of(&device_ranges, (void *)(uintptr_t)address, true);
     if (!context || !*at) return wd_standin_leave(WD_CU_INVALID_VALUE);
+    wd_standin_finish_copies();
+    wd_standin_reach(0);
     unmap(at);
     return wd_standin_leave(context->fault);
 }
@@ -186,6 +188,7 @@ static int free_list(range **list)
 
 int wd_standin_free_pools(void)
 {
+    wd_standin_finish_copies();
     reached = 0;
     return free_list(&device_ranges) + free_list(&host_ranges);
 }

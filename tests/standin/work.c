@@ -96,18 +96,62 @@ wd_cu_result wd_standin_memcpy_peer_async(wd_cu_address to, wd_cu_context to_con
                                  : WD_CU_INVALID_VALUE);
 }
 
-/* Any host memory; does not wait for streams that do not wait for the default one. */
+/* ---- synchronous copies ---- */
+
+/* A copy from host memory that is not pinned, which the driver has read and the device has not. */
+typedef struct staged {
+    struct staged *next;
+    int device;
+    void *to;
+    size_t bytes;
+    unsigned char image[];
+} staged;
+
+static staged *first_staged, **last_staged = &first_staged;
+
+static void stage(int device, void *to, const void *from, size_t bytes)
+{
+    staged *copy = malloc(sizeof *copy + bytes);
+    if (!copy) abort();
+    *copy = (staged){.device = device, .to = to, .bytes = bytes};
+    memcpy(copy->image, from, bytes);
+    *last_staged = copy;
+    last_staged = &copy->next;
+}
+
+void wd_standin_finish_copies(void)
+{
+    while (first_staged) {
+        staged *copy = first_staged;
+        first_staged = copy->next;
+        wd_standin_reach(1u << copy->device);
+        memcpy(copy->to, copy->image, copy->bytes);
+        free(copy);
+    }
+    last_staged = &first_staged;
+}
+
+/* Any host memory; does not wait for streams that do not wait for the default one. Of host memory
+ * that is not pinned the device has the copy only after the next one, or when somebody waits for
+ * the context. */
 wd_cu_result wd_standin_mem_copy(wd_cu_address to, wd_cu_address from, size_t bytes)
 {
     const wd_cu_result entered = wd_standin_enter(true);
     if (entered) return entered;
     const int target = wd_standin_owner(to, bytes), source = wd_standin_owner(from, bytes);
     s->counts.synchronous_copies++;
-    wd_standin_reach((target < 0 ? 0 : 1u << target) | (source < 0 ? 0 : 1u << source));
-    memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    wd_standin_finish_copies();
+    if (target >= 0 && source < 0 && !wd_standin_is_pinned(from, bytes)) {
+        stage(target, (void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    } else {
+        wd_standin_reach((target < 0 ? 0 : 1u << target) | (source < 0 ? 0 : 1u << source));
+        memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    }
     wd_standin_reach(0);
     return wd_standin_leave(WD_CU_SUCCESS);
 }
+
+/* ---- fills ---- */
 
 wd_cu_result wd_standin_memset_d8_async(wd_cu_address to, unsigned char value, size_t bytes,
                                         wd_cu_stream stream)
