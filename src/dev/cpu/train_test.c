@@ -119,33 +119,40 @@ static void sum_squares(void **state)
 static void chunks_add_up(void **state)
 {
     (void)state;
-    enum { CHUNKS_MAX = 5 };
-    static float normal[CHUNKS_MAX * WD_SUM_CHUNK];
-    static uint16_t rounded[CHUNKS_MAX * WD_SUM_CHUNK];
+    enum { CHUNKS_MAX = 5, COUNT = CHUNKS_MAX * WD_SUM_CHUNK };
     wd_cpu_table table, reference;
+    if (!kernel_case_begin(WD_OP_SUM_SQUARES_CHUNKS)) return;
+    float *normal = executor_memory(COUNT * sizeof *normal);
+    uint16_t *rounded = executor_memory(COUNT * sizeof *rounded);
+    double *sums = executor_memory(CHUNKS_MAX * sizeof *sums);
+    float *whole = executor_memory(sizeof *whole);
     wd__cpu_table_reference(&reference);
-    wd_random_normal(normal, CHUNKS_MAX * WD_SUM_CHUNK, (wd_random){.stream = WD_RANDOM_TEST}, 0);
-    for (int i = 0; i < CHUNKS_MAX * WD_SUM_CHUNK; i++) rounded[i] = wd_f32_to_bf16(normal[i]);
+    wd_random_normal(normal, COUNT, (wd_random){.stream = WD_RANDOM_TEST}, 0);
+    for (int i = 0; i < COUNT; i++) rounded[i] = wd_f32_to_bf16(normal[i]);
     for (int executor = 0; executor < executors(); executor++)
         for (int i = 0; i < 2 * COUNTS; i++) {
             const wd_dtype type = i < COUNTS ? WD_F32 : WD_BF16;
             const void *x = type == WD_F32 ? (const void *)normal : rounded;
             const int64_t count = counts[i % COUNTS];
-            double sums[CHUNKS_MAX], wanted[CHUNKS_MAX], total = 0;
+            double wanted[CHUNKS_MAX], total = 0;
             char name[64];
-            float whole;
             executor_use(&table, name, executor, 0);
             run_kernel(&table, WD_OP_SUM_SQUARES_CHUNKS,
                        &(wd_sum_squares_chunks_args){sums, x, count, type});
             run_kernel(&reference, WD_OP_SUM_SQUARES_CHUNKS,
                        &(wd_sum_squares_chunks_args){wanted, x, count, type});
-            run_kernel(&table, WD_OP_SUM_SQUARES, &(wd_sum_squares_args){&whole, x, count, type});
+            run_kernel(&table, WD_OP_SUM_SQUARES, &(wd_sum_squares_args){whole, x, count, type});
             for (int64_t c = 0; c * WD_SUM_CHUNK < count; c++) {
                 total += sums[c];
                 assert_true(fabs(sums[c] - wanted[c]) <= 1e-6 * wanted[c]);
             }
-            assert_true((float)total == whole);
+            assert_true((float)total == *whole);
         }
+    executor_memory_free(whole);
+    executor_memory_free(sums);
+    executor_memory_free(rounded);
+    executor_memory_free(normal);
+    kernel_case_end();
 }
 
 static void clip_factor_by_hand(void **state)
@@ -157,18 +164,27 @@ static void clip_factor_by_hand(void **state)
         {25, 1, 5, 1 / (5 + 1e-6f)}, {25, 0, 5, 1},    {0.25f, 1, 0.5f, 1}, {0, 1, 0, 1},
         {INFINITY, 1, INFINITY, 0},  {NAN, 0, NAN, 0},
     };
+    struct {
+        float norm, factor, sum;
+        int64_t steps;
+    } * s;
     wd_cpu_table table;
+    if (!kernel_case_begin(WD_OP_CLIP_FACTOR)) return;
+    s = executor_memory(sizeof *s);
     use_last(&table);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        float norm = -1, factor = -1;
-        int64_t steps = 7;
+        s->norm = s->factor = -1;
+        s->sum = cases[i].sum;
+        s->steps = 7;
         run_kernel(
             &table, WD_OP_CLIP_FACTOR,
-            &(wd_clip_factor_args){&norm, &factor, &steps, &cases[i].sum, cases[i].norm_max});
-        assert_int_equal(steps, cases[i].factor > 0 ? 8 : 7);
-        assert_true(norm == cases[i].norm || (isnan(norm) && isnan(cases[i].norm)));
-        assert_true(factor == cases[i].factor);
+            &(wd_clip_factor_args){&s->norm, &s->factor, &s->steps, &s->sum, cases[i].norm_max});
+        assert_int_equal(s->steps, cases[i].factor > 0 ? 8 : 7);
+        assert_true(s->norm == cases[i].norm || (isnan(s->norm) && isnan(cases[i].norm)));
+        assert_true(s->factor == cases[i].factor);
     }
+    executor_memory_free(s);
+    kernel_case_end();
 }
 
 /* Any remainders of weights. Plain C, which computes in double, makes others of them. */
@@ -180,12 +196,26 @@ static uint16_t *make_remainders(world *w, int64_t count)
     return remainder;
 }
 
+/* The numbers of a step that kernels read from memory: how many steps were taken, and the factor of
+ * gradients, lr, alpha and beta3. */
+static const int64_t *make_step(world *w, const params *p)
+{
+    int64_t *step = make_array(w, WD_I64, 1, ORDINARY);
+    *step = p->step;
+    return step;
+}
+
+static const float *make_scalars(world *w, const params *p)
+{
+    float *scalars = make_array(w, WD_F32, 4, ORDINARY);
+    memcpy(scalars, (float[]){p->factor, 1e-2f, 3, 0.95f}, 4 * sizeof *scalars);
+    return scalars;
+}
+
 static void make_adamw(world *w, void *out, const void *context)
 {
     const params *p = context;
-    float *factor = make_array(w, WD_F32, 1, ORDINARY);
-    static const float lr = 1e-2f, alpha = 3, beta3 = 0.95f;
-    *factor = p->factor;
+    const float *scalars = make_scalars(w, p);
     *(wd_adamw_args *)out =
         (wd_adamw_args){.p = p->split ? NULL : out_array(w, WD_F32, p->count, 1, ORDINARY),
                         .remainder = p->split ? make_remainders(w, p->count) : NULL,
@@ -195,19 +225,19 @@ static void make_adamw(world *w, void *out, const void *context)
                         .copy = p->copy ? out_array(w, p->type, p->count, 1, ORDINARY) : NULL,
                         .ema = p->ema ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
                         .grad = make_array(w, p->grad_type, p->count, ORDINARY),
-                        .factor = factor,
+                        .factor = &scalars[0],
                         .copy_type = p->type,
                         .grad_type = p->grad_type,
                         .count = p->count,
-                        .lr = &lr,
-                        .alpha = &alpha,
-                        .beta3 = &beta3,
+                        .lr = &scalars[1],
+                        .alpha = &scalars[2],
+                        .beta3 = &scalars[3],
                         .beta1 = 0.9f,
                         .beta2 = 0.999f,
                         .eps = 1e-8f,
                         .decay = p->decay,
                         .ema_decay = p->ema_decay,
-                        .step = &p->step};
+                        .step = make_step(w, p)};
 }
 
 static void adamw(void **state)
@@ -236,17 +266,15 @@ static void adamw(void **state)
 static void make_ema(world *w, void *out, const void *context)
 {
     const params *p = context;
-    float *factor = make_array(w, WD_F32, 1, ORDINARY);
-    *factor = p->factor;
     *(wd_ema_args *)out =
         (wd_ema_args){.ema = out_array(w, WD_F32, p->count, 1, ORDINARY),
                       .p = p->split ? NULL : make_array(w, WD_F32, p->count, ORDINARY),
                       .copy = p->split ? make_array(w, WD_BF16, p->count, ORDINARY) : NULL,
                       .remainder = p->split ? make_remainders(w, p->count) : NULL,
-                      .factor = factor,
+                      .factor = make_scalars(w, p),
                       .count = p->count,
                       .ema_decay = p->ema_decay,
-                      .step = &p->step};
+                      .step = make_step(w, p)};
 }
 
 static void ema(void **state)
@@ -270,39 +298,48 @@ static void ema_apart(void **state)
 {
     (void)state;
     enum { COUNT = 1000 };
+    struct {
+        float p[COUNT], m[COUNT], v[COUNT], together[COUNT], apart[COUNT], grad[COUNT], factor, lr;
+        int64_t step;
+    } * s;
     wd_cpu_table table;
-    float p[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, together[COUNT], apart[COUNT], grad[COUNT];
-    const float factor = 0.7f, lr = 0.01f;
+    if (!kernel_case_begin(WD_OP_EMA)) return;
+    s = executor_memory(sizeof *s);
+    memset(s, 0, sizeof *s);
+    s->factor = 0.7f;
+    s->lr = 0.01f;
     use_last(&table);
     for (int i = 0; i < COUNT; i++) {
-        p[i] = together[i] = apart[i] = (float)(i % 37) * 0.1f - 1.7f;
-        grad[i] = (float)(i % 11) * 0.3f - 1.3f;
+        s->p[i] = s->together[i] = s->apart[i] = (float)(i % 37) * 0.1f - 1.7f;
+        s->grad[i] = (float)(i % 11) * 0.3f - 1.3f;
     }
-    for (int64_t t = 1; t < 20; t++) {
+    for (s->step = 1; s->step < 20; s->step++) {
         run_kernel(&table, WD_OP_ADAMW,
-                   &(wd_adamw_args){.p = p,
-                                    .m = m,
-                                    .v = v,
-                                    .ema = together,
-                                    .grad = grad,
-                                    .factor = &factor,
+                   &(wd_adamw_args){.p = s->p,
+                                    .m = s->m,
+                                    .v = s->v,
+                                    .ema = s->together,
+                                    .grad = s->grad,
+                                    .factor = &s->factor,
                                     .count = COUNT,
-                                    .lr = &lr,
+                                    .lr = &s->lr,
                                     .beta1 = 0.9f,
                                     .beta2 = 0.99f,
                                     .eps = 1e-8f,
                                     .ema_decay = 0.6f,
-                                    .step = &t});
+                                    .step = &s->step});
         run_kernel(&table, WD_OP_EMA,
-                   &(wd_ema_args){.ema = apart,
-                                  .p = p,
-                                  .factor = &factor,
+                   &(wd_ema_args){.ema = s->apart,
+                                  .p = s->p,
+                                  .factor = &s->factor,
                                   .count = COUNT,
                                   .ema_decay = 0.6f,
-                                  .step = &t});
+                                  .step = &s->step});
     }
-    assert_memory_equal(together, apart, sizeof together);
-    assert_memory_not_equal(together, p, sizeof p);
+    assert_memory_equal(s->together, s->apart, sizeof s->together);
+    assert_memory_not_equal(s->together, s->p, sizeof s->p);
+    executor_memory_free(s);
+    kernel_case_end();
 }
 
 /* ---- moments in 8 bits ---- */
@@ -329,11 +366,9 @@ static wd_moments8 out_moments(world *w, wd_moment moment, int64_t count)
 static void adamw_packed_part(world *w, void *out, const void *context, int64_t part)
 {
     const params *p = context;
-    float *factor = make_array(w, WD_F32, 1, ORDINARY);
-    static const float lr = 1e-2f;
+    const float *scalars = make_scalars(w, p);
     const int64_t at = part < 0 ? 0 : part * p->width;
     const int64_t left = p->count - at, size = (int64_t)wd_dtype_bytes(p->type);
-    *factor = p->factor;
     wd_adamw_args *a = out;
     *a = (wd_adamw_args){.p = p->split ? NULL : out_array(w, WD_F32, p->count, 1, ORDINARY),
                          .remainder = p->split ? make_remainders(w, p->count) : NULL,
@@ -342,17 +377,17 @@ static void adamw_packed_part(world *w, void *out, const void *context, int64_t 
                          .copy = p->copy ? out_array(w, p->type, p->count, 1, ORDINARY) : NULL,
                          .ema = p->ema ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
                          .grad = make_array(w, p->grad_type, p->count, ORDINARY),
-                         .factor = factor,
+                         .factor = &scalars[0],
                          .copy_type = p->type,
                          .grad_type = p->grad_type,
                          .count = part < 0 || left < p->width ? left : p->width,
-                         .lr = &lr,
+                         .lr = &scalars[1],
                          .beta1 = 0.9f,
                          .beta2 = 0.999f,
                          .eps = 1e-8f,
                          .decay = p->decay,
                          .ema_decay = p->ema_decay,
-                         .step = &p->step};
+                         .step = make_step(w, p)};
     if (part < 0) return;
     if (a->p) a->p += at;
     if (a->remainder) a->remainder += at;
@@ -431,28 +466,35 @@ static void what_is_unpacked_packs_to_the_same_bits(void **state)
     (void)state;
     enum { GROUPS = 18, COUNT = GROUPS * WD_MOMENT_GROUP, LEAST = 0x4700, EDGE = 512 };
     static const int ends[] = {0xfd00, 0xbf00};
-    uint8_t codes[COUNT], again[COUNT];
-    uint16_t scales[GROUPS], scales_again[GROUPS];
-    float values[COUNT];
+    struct {
+        float values[COUNT];
+        uint8_t codes[COUNT], again[COUNT];
+        uint16_t scales[GROUPS], scales_again[GROUPS];
+    } * s;
     wd_cpu_table table;
+    if (!kernel_case_begin(WD_OP_MOMENTS)) return;
+    s = executor_memory(sizeof *s);
     use_last(&table);
     for (int second = 0; second < 2; second++)
         for (int scale = LEAST - 1; scale < ends[second];
              scale += scale < LEAST + EDGE || scale >= ends[second] - EDGE ? 1 : 5) {
             const int top = second ? 255 : 127, all = second ? 240 : 255;
-            wd_moments_args a = {values, {codes, scales}, (wd_moment)second, false, COUNT};
-            for (int g = 0; g < GROUPS; g++) scales[g] = (uint16_t)(scale < LEAST ? 0 : scale);
+            wd_moments_args a = {s->values, {s->codes, s->scales}, (wd_moment)second, false, COUNT};
+            for (int g = 0; g < GROUPS; g++) s->scales[g] = (uint16_t)(scale < LEAST ? 0 : scale);
             for (int i = 0; i < COUNT; i++) {
                 const int code = i % all + (second ? WD_MOMENT_SECOND_LEAST : -127);
-                codes[i] = (uint8_t)(scale < LEAST ? 0 : i % WD_MOMENT_GROUP == 5 ? top : code);
+                s->codes[i] = (uint8_t)(scale < LEAST ? 0 : i % WD_MOMENT_GROUP == 5 ? top : code);
             }
             run_kernel(&table, WD_OP_MOMENTS, &a);
-            for (int i = 0; scale < LEAST && i < COUNT; i++) assert_true(values[i] == 0);
-            a = (wd_moments_args){values, {again, scales_again}, (wd_moment)second, true, COUNT};
+            for (int i = 0; scale < LEAST && i < COUNT; i++) assert_true(s->values[i] == 0);
+            a = (wd_moments_args){
+                s->values, {s->again, s->scales_again}, (wd_moment)second, true, COUNT};
             run_kernel(&table, WD_OP_MOMENTS, &a);
-            assert_memory_equal(again, codes, sizeof codes);
-            assert_memory_equal(scales_again, scales, sizeof scales);
+            assert_memory_equal(s->again, s->codes, sizeof s->codes);
+            assert_memory_equal(s->scales_again, s->scales, sizeof s->scales);
         }
+    executor_memory_free(s);
+    kernel_case_end();
 }
 
 /* What a group becomes whose largest value cannot be packed. */
@@ -460,21 +502,28 @@ static void moments_that_are_not_finite_stay_so(void **state)
 {
     (void)state;
     static const float largest[] = {INFINITY, NAN, 1e38f, 1e-18f};
-    float values[WD_MOMENT_GROUP];
-    int8_t codes[WD_MOMENT_GROUP];
-    uint16_t scale;
+    struct {
+        float values[WD_MOMENT_GROUP];
+        int8_t codes[WD_MOMENT_GROUP];
+        uint16_t scale;
+    } * s;
     wd_cpu_table table;
+    if (!kernel_case_begin(WD_OP_MOMENTS)) return;
+    s = executor_memory(sizeof *s);
     use_last(&table);
     for (int i = 0; i < 4; i++) {
-        wd_moments_args a = {values, {codes, &scale}, WD_MOMENT_FIRST, true, WD_MOMENT_GROUP};
-        for (int k = 0; k < WD_MOMENT_GROUP; k++) values[k] = k == 9 ? largest[i] : 1e-20f;
+        wd_moments_args a = {
+            s->values, {s->codes, &s->scale}, WD_MOMENT_FIRST, true, WD_MOMENT_GROUP};
+        for (int k = 0; k < WD_MOMENT_GROUP; k++) s->values[k] = k == 9 ? largest[i] : 1e-20f;
         run_kernel(&table, WD_OP_MOMENTS, &a);
-        assert_int_equal(scale >= WD_MOMENT_NOT_FINITE, i < 3);
+        assert_int_equal(s->scale >= WD_MOMENT_NOT_FINITE, i < 3);
         a.pack = false;
         run_kernel(&table, WD_OP_MOMENTS, &a);
         for (int k = 0; k < WD_MOMENT_GROUP; k++)
-            assert_true(i < 3 ? !isfinite(values[k]) : values[k] == 0);
+            assert_true(i < 3 ? !isfinite(s->values[k]) : s->values[k] == 0);
     }
+    executor_memory_free(s);
+    kernel_case_end();
 }
 
 /* Averages move by less than a code in each step, and yet they are those of doubles, from zeros and
@@ -484,80 +533,99 @@ static void averages_are_not_stuck(void **state)
     (void)state;
     enum { STEPS = 3000, LAST = 500, SIZES = 3, COUNT = 3 * WD_MOMENT_GROUP };
     static const float sizes[SIZES] = {1, 0.2f, 0.05f};
-    const float factor = 1, lr = 0;
-    wd_cpu_table table;
-    use_last(&table);
-    for (int above = 0; above < 2; above++) {
-        float p[COUNT] = {0}, grad[COUNT];
+    struct {
+        float p[COUNT], grad[COUNT], factor, lr;
+        int64_t step;
+        uint16_t m_scale[3], v_scale[3];
         int8_t m8[COUNT];
         uint8_t v8[COUNT];
-        uint16_t m_scale[3] = {0}, v_scale[3] = {0};
+    } * s;
+    wd_cpu_table table;
+    if (!kernel_case_begin(WD_OP_ADAMW)) return;
+    s = executor_memory(sizeof *s);
+    use_last(&table);
+    for (int above = 0; above < 2; above++) {
         double m[COUNT], v[COUNT], m_off[SIZES] = {0}, v_off[SIZES] = {0};
+        memset(s, 0, sizeof *s);
+        s->factor = 1;
         for (int i = 0; i < COUNT; i++) m[i] = above ? 2 : 0, v[i] = m[i] * m[i];
-        for (int i = 0; above && i < 3; i++) m_scale[i] = v_scale[i] = moment_scale(bits_of(2), 0);
-        memset(m8, above ? 127 : 0, sizeof m8);
-        memset(v8, above ? 255 : 0, sizeof v8);
-        for (int64_t t = 1; t <= STEPS; t++) {
+        for (int i = 0; above && i < 3; i++)
+            s->m_scale[i] = s->v_scale[i] = moment_scale(bits_of(2), 0);
+        memset(s->m8, above ? 127 : 0, sizeof s->m8);
+        memset(s->v8, above ? 255 : 0, sizeof s->v8);
+        for (s->step = 1; s->step <= STEPS; s->step++) {
             for (int i = 0; i < COUNT; i++)
-                grad[i] = sizes[i % SIZES] * (1 + 0.1f * (float)((i + t) % 13 - 6));
+                s->grad[i] = sizes[i % SIZES] * (1 + 0.1f * (float)((i + s->step) % 13 - 6));
             run_kernel(&table, WD_OP_ADAMW,
-                       &(wd_adamw_args){.p = p,
-                                        .m8 = {m8, m_scale},
-                                        .v8 = {v8, v_scale},
-                                        .grad = grad,
-                                        .factor = &factor,
+                       &(wd_adamw_args){.p = s->p,
+                                        .m8 = {s->m8, s->m_scale},
+                                        .v8 = {s->v8, s->v_scale},
+                                        .grad = s->grad,
+                                        .factor = &s->factor,
                                         .count = COUNT,
-                                        .lr = &lr,
+                                        .lr = &s->lr,
                                         .beta1 = 0.99f,
                                         .beta2 = 0.998f,
                                         .eps = 1e-8f,
-                                        .step = &t});
+                                        .step = &s->step});
             for (int i = 0; i < COUNT; i++) {
                 const int group = i / WD_MOMENT_GROUP;
-                const double share = 1.0 / (LAST * COUNT / SIZES);
-                m[i] = 0.99 * m[i] + 0.01 * grad[i];
-                v[i] = 0.998 * v[i] + 0.002 * grad[i] * grad[i];
-                if (t <= STEPS - LAST) continue;
-                m_off[i % SIZES] +=
-                    share * (first_moment(m8[i], moment_scale_value(m_scale[group])) / m[i] - 1);
-                v_off[i % SIZES] +=
-                    share *
-                    (sqrt(second_moment(v8[i], moment_scale_value(v_scale[group])) / v[i]) - 1);
+                const double share = 1.0 / (LAST * COUNT / SIZES), grad = s->grad[i];
+                m[i] = 0.99 * m[i] + 0.01 * grad;
+                v[i] = 0.998 * v[i] + 0.002 * grad * grad;
+                if (s->step <= STEPS - LAST) continue;
+                const float m_scale = moment_scale_value(s->m_scale[group]);
+                const float v_scale = moment_scale_value(s->v_scale[group]);
+                m_off[i % SIZES] += share * (first_moment(s->m8[i], m_scale) / m[i] - 1);
+                v_off[i % SIZES] += share * (sqrt(second_moment(s->v8[i], v_scale) / v[i]) - 1);
             }
         }
         for (int i = 0; i < SIZES; i++) {
             assert_true(fabs(m_off[i]) < 0.07 && fabs(v_off[i]) < 0.07);
         }
     }
+    executor_memory_free(s);
+    kernel_case_end();
 }
 
 /* Steps on one weight, by the formula in doubles; `alpha` of 0 is AdamW. Returns how many moved. */
 static int steps_by_hand(const float *grads, int64_t steps, float alpha, double most)
 {
+    struct {
+        float p, m, v, slow, ema, grad, factor, lr, alpha, beta3;
+        int64_t step;
+    } *s = executor_memory(sizeof *s);
     wd_cpu_table table;
     use_last(&table);
-    float p = 0.5f, m = 0, v = 0, slow = 0, ema = 0.25f, factor = 0.5f, lr = 0.1f, beta3 = 0.95f;
-    double p2 = p, m2 = 0, v2 = 0, slow2 = 0, ema2 = ema;
+    memset(s, 0, sizeof *s);
+    s->p = s->factor = 0.5f;
+    s->ema = 0.25f;
+    s->lr = 0.1f;
+    s->alpha = alpha;
+    s->beta3 = 0.95f;
+    double p2 = s->p, m2 = 0, v2 = 0, slow2 = 0, ema2 = s->ema;
     int moved = 0;
     for (int64_t t = 1; t <= steps; t++) {
+        s->step = t;
+        s->grad = grads[t - 1];
         run_kernel(&table, WD_OP_ADAMW,
-                   &(wd_adamw_args){.p = &p,
-                                    .m = &m,
-                                    .v = &v,
-                                    .slow = alpha > 0 ? &slow : NULL,
-                                    .ema = &ema,
-                                    .grad = &grads[t - 1],
-                                    .factor = &factor,
+                   &(wd_adamw_args){.p = &s->p,
+                                    .m = &s->m,
+                                    .v = &s->v,
+                                    .slow = alpha > 0 ? &s->slow : NULL,
+                                    .ema = &s->ema,
+                                    .grad = &s->grad,
+                                    .factor = &s->factor,
                                     .count = 1,
-                                    .lr = &lr,
-                                    .alpha = &alpha,
-                                    .beta3 = &beta3,
+                                    .lr = &s->lr,
+                                    .alpha = &s->alpha,
+                                    .beta3 = &s->beta3,
                                     .beta1 = 0.9f,
                                     .beta2 = 0.99f,
                                     .eps = 1e-8f,
                                     .decay = 0.01f,
                                     .ema_decay = 0.2f,
-                                    .step = &t});
+                                    .step = &s->step});
         const double g = 0.5 * grads[t - 1];
         m2 = 0.9 * m2 + 0.1 * g;
         v2 = 0.99 * v2 + 0.01 * g * g;
@@ -571,8 +639,10 @@ static int steps_by_hand(const float *grads, int64_t steps, float alpha, double 
         p2 *= 1 - 0.1 * 0.01;
         p2 -= move / (sqrt(v2 / (1 - pow(0.99, t))) + 1e-8);
         ema2 += (1 - fmin(0.2, (1 + (double)t) / (10 + (double)t))) * (p2 - ema2);
-        assert_true(fabs(p - p2) < most && fabs(ema - ema2) < most && fabs(slow - slow2) < 1e-6);
+        assert_true(fabs(s->p - p2) < most && fabs(s->ema - ema2) < most);
+        assert_true(fabs(s->slow - slow2) < 1e-6);
     }
+    executor_memory_free(s);
     return moved;
 }
 
@@ -580,7 +650,9 @@ static void adamw_by_hand(void **state)
 {
     (void)state;
     const float grads[] = {1.0f, -0.4f, 3.0f};
+    if (!kernel_case_begin(WD_OP_ADAMW)) return;
     assert_int_equal(steps_by_hand(grads, 3, 0, 1e-6), 3);
+    kernel_case_end();
 }
 
 /* Some steps move the weight, and some do not. */
@@ -588,7 +660,9 @@ static void ademamix_by_hand(void **state)
 {
     (void)state;
     const float grads[] = {1.0f, -0.4f, 3.0f, -2.0f, 0, -9.0f};
+    if (!kernel_case_begin(WD_OP_ADAMW)) return;
     assert_int_equal(steps_by_hand(grads, 6, 4, 2e-6), 3);
+    kernel_case_end();
 }
 
 /* ---- master weights as a copy and a remainder ---- */
@@ -633,29 +707,35 @@ static void what_is_split_is_merged_again(void **state)
     static const uint32_t upper[] = {0,      1,      0x7f,   0x80,   0x3f80, 0x3f81, 0xbf80,
                                      0x7f7e, 0x7f7f, 0xff7f, 0x7f80, 0x7fc0, 0xffff, 0x8000};
     enum { HALVES = 1 << 16 };
-    static float values[HALVES], merged[HALVES];
-    static uint16_t copy[HALVES], remainder[HALVES];
+    struct {
+        float values[HALVES], merged[HALVES];
+        uint16_t copy[HALVES], remainder[HALVES];
+    } * s;
     wd_cpu_table table;
+    if (!kernel_case_begin(WD_OP_MASTERS)) return;
+    s = executor_memory(sizeof *s);
     use_last(&table);
     for (size_t u = 0; u < sizeof upper / sizeof *upper; u++) {
-        const wd_masters_args splits = {values, copy, remainder, true, 1, HALVES, 0, 0};
-        const wd_masters_args merges = {merged, copy, remainder, false, 1, HALVES, 0, 0};
+        const wd_masters_args splits = {s->values, s->copy, s->remainder, true, 1, HALVES, 0, 0};
+        const wd_masters_args merges = {s->merged, s->copy, s->remainder, false, 1, HALVES, 0, 0};
         int moved = 0;
-        for (uint32_t i = 0; i < HALVES; i++) values[i] = float_of(upper[u] << 16 | i);
+        for (uint32_t i = 0; i < HALVES; i++) s->values[i] = float_of(upper[u] << 16 | i);
         run_kernel(&table, WD_OP_MASTERS, &splits);
         run_kernel(&table, WD_OP_MASTERS, &merges);
         for (uint32_t i = 0; i < HALVES; i++) {
-            const uint32_t before = upper[u] << 16 | i, after = bits_of(values[i]);
-            assert_int_equal(copy[i], bf16_bits(float_of(before)) >> 16);
+            const uint32_t before = upper[u] << 16 | i, after = bits_of(s->values[i]);
+            assert_int_equal(s->copy[i], bf16_bits(float_of(before)) >> 16);
             assert_true(after == before || after == before - 1);
             moved += after != before;
-            if (isnan(values[i]))
-                assert_true(isnan(merged[i]));
+            if (isnan(s->values[i]))
+                assert_true(isnan(s->merged[i]));
             else
-                assert_int_equal(bits_of(merged[i]), after);
+                assert_int_equal(bits_of(s->merged[i]), after);
         }
         assert_int_equal(moved, upper[u] % 2 == 0);
     }
+    executor_memory_free(s);
+    kernel_case_end();
 }
 
 enum { SPLIT_STEPS = 12, SPLIT_COUNT = 1000 };
@@ -667,13 +747,18 @@ typedef struct stepped {
     uint8_t codes[2][SPLIT_COUNT];
     uint16_t scales[2][SPLIT_COUNT / WD_MOMENT_GROUP + 1], copy[SPLIT_COUNT];
     uint16_t remainder[SPLIT_COUNT];
+    float grad[SPLIT_COUNT], factor, lr, alpha, beta3;
+    int64_t step;
 } stepped;
 
 static void step_some(const wd_cpu_table *table, stepped *s, bool split, int kind, int64_t step)
 {
-    const float factor = 0.7f, lr = 0.01f, alpha = 3, beta3 = 0.95f;
-    float grad[SPLIT_COUNT];
-    for (int i = 0; i < SPLIT_COUNT; i++) grad[i] = (float)((i + step) % 11) * 0.3f - 1.3f;
+    s->factor = 0.7f;
+    s->lr = 0.01f;
+    s->alpha = 3;
+    s->beta3 = 0.95f;
+    s->step = step;
+    for (int i = 0; i < SPLIT_COUNT; i++) s->grad[i] = (float)((i + step) % 11) * 0.3f - 1.3f;
     wd_adamw_args args = {.p = split ? NULL : s->p,
                           .remainder = split ? s->remainder : NULL,
                           .m = kind < 2 ? s->m : NULL,
@@ -684,28 +769,28 @@ static void step_some(const wd_cpu_table *table, stepped *s, bool split, int kin
                           .copy = s->copy,
                           .copy_type = WD_BF16,
                           .ema = s->ema,
-                          .grad = grad,
-                          .factor = &factor,
+                          .grad = s->grad,
+                          .factor = &s->factor,
                           .count = SPLIT_COUNT,
-                          .lr = &lr,
-                          .alpha = &alpha,
-                          .beta3 = &beta3,
+                          .lr = &s->lr,
+                          .alpha = &s->alpha,
+                          .beta3 = &s->beta3,
                           .beta1 = 0.9f,
                           .beta2 = 0.99f,
                           .eps = 1e-8f,
                           .decay = 0.1f,
                           .ema_decay = 0.6f,
-                          .step = &step};
+                          .step = &s->step};
     run_kernel(table, WD_OP_ADAMW, &args);
     run_kernel(table, WD_OP_EMA,
                &(wd_ema_args){.ema = s->ema_apart,
                               .p = args.p,
                               .copy = s->copy,
                               .remainder = s->remainder,
-                              .factor = &factor,
+                              .factor = &s->factor,
                               .count = SPLIT_COUNT,
                               .ema_decay = 0.6f,
-                              .step = &step});
+                              .step = &s->step});
 }
 
 /* AdamW, AdEMAMix and AdamW with moments in 8 bits give the same bits, whether weights are whole or
@@ -713,28 +798,32 @@ static void step_some(const wd_cpu_table *table, stepped *s, bool split, int kin
 static void split_weights_step_like_whole_ones(void **state)
 {
     (void)state;
-    static stepped whole, split;
     wd_cpu_table table;
+    if (!kernel_case_begin(WD_OP_ADAMW)) return;
+    stepped *whole = executor_memory(sizeof *whole), *split = executor_memory(sizeof *split);
     use_last(&table);
     for (int kind = 0; kind < 3; kind++) {
-        memset(&whole, 0, sizeof whole);
+        memset(whole, 0, sizeof *whole);
         for (int i = 0; i < SPLIT_COUNT; i++)
-            whole.p[i] = whole.ema[i] = whole.ema_apart[i] = (float)(i % 37) * 0.1f - 1.7f;
-        split = whole;
-        run_kernel(
-            &table, WD_OP_MASTERS,
-            &(wd_masters_args){split.p, split.copy, split.remainder, true, 1, SPLIT_COUNT, 0, 0});
+            whole->p[i] = whole->ema[i] = whole->ema_apart[i] = (float)(i % 37) * 0.1f - 1.7f;
+        *split = *whole;
+        run_kernel(&table, WD_OP_MASTERS,
+                   &(wd_masters_args){split->p, split->copy, split->remainder, true, 1, SPLIT_COUNT,
+                                      0, 0});
         for (int64_t step = 1; step <= SPLIT_STEPS; step++) {
-            step_some(&table, &whole, false, kind, step);
-            step_some(&table, &split, true, kind, step);
+            step_some(&table, whole, false, kind, step);
+            step_some(&table, split, true, kind, step);
         }
-        run_kernel(
-            &table, WD_OP_MASTERS,
-            &(wd_masters_args){split.p, split.copy, split.remainder, false, 1, SPLIT_COUNT, 0, 0});
-        memset(split.remainder, 0, sizeof split.remainder);
-        assert_memory_equal(&whole, &split, sizeof whole);
-        assert_memory_equal(whole.ema, whole.ema_apart, sizeof whole.ema);
+        run_kernel(&table, WD_OP_MASTERS,
+                   &(wd_masters_args){split->p, split->copy, split->remainder, false, 1,
+                                      SPLIT_COUNT, 0, 0});
+        memset(split->remainder, 0, sizeof split->remainder);
+        assert_memory_equal(whole, split, sizeof *whole);
+        assert_memory_equal(whole->ema, whole->ema_apart, sizeof whole->ema);
     }
+    executor_memory_free(split);
+    executor_memory_free(whole);
+    kernel_case_end();
 }
 
 int main(void)
