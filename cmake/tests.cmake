@@ -360,6 +360,7 @@ target_link_options(test_api_setup_memory_report PRIVATE -Wl,--wrap=fopen)
 target_link_options(test_io_file_temporary PRIVATE -Wl,--wrap=open -Wl,--wrap=linkat)
 target_link_options(test_io_file_writable PRIVATE -Wl,--wrap=rename -Wl,--wrap=mmap)
 target_link_options(test_core_file_space PRIVATE -Wl,--wrap=fallocate)
+target_link_options(test_io_tensors_safetensors_writer PRIVATE -Wl,--wrap=fallocate)
 target_link_options(test_tests_disk PRIVATE -Wl,--wrap=statvfs)
 target_link_options(test_tests_stop PRIVATE -Wl,--wrap=wd__umt5_bring_layer
     -Wl,--wrap=wd_tensor_values)

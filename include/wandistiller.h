@@ -62,7 +62,7 @@ enum { WD_TEXTS_MAX = 64 };
 
 /* A list of texts, borrowed. */
 typedef struct wd_texts {
-    const char *item[WD_TEXTS_MAX];
+    const char *item[WD_TEXTS_MAX]; /* [count], none of them NULL */
     int64_t count;
 } wd_texts;
 

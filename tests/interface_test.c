@@ -5,6 +5,7 @@ _Static_assert(X(1) == 2, "a macro X of the caller's is left alone");
 #undef X
 
 #include <locale.h>
+#include <sys/stat.h>
 
 #include "runs.h"
 
@@ -192,6 +193,46 @@ static bool has(const char *run, const char *file)
     return wd_path_exists(path);
 }
 
+/* Removes the working folder, whose name is the context, once prompts are encoded. */
+static void remove_folder(void *context, const wd_progress *p)
+{
+    if (!strcmp(p->what, "encoding prompts")) rmdir(context);
+}
+
+static void count_progress(void *context, const wd_progress *p)
+{
+    (void)p;
+    ++*(int *)context;
+}
+
+/* The working folder is of no use to a run whose paths are whole: one that goes later does not end
+ * it, and one that is gone already is said before anything is told or written. */
+static void the_working_folder_may_go(void **state)
+{
+    (void)state;
+    wd_err err, why;
+    int told = 0;
+    char before[WD_PATH_MAX], gone[192];
+    wd_train_options o = small_run("homeless");
+    snprintf(gone, sizeof gone, "%s/gone", folder);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(mkdir(gone, 0777), 0);
+    assert_int_equal(chdir(gone), 0);
+    wd_progress_to(remove_folder, gone);
+    const wd_status status = wd_train(NULL, &o, &err);
+    wd_progress_to(count_progress, &told);
+    o = small_run("unmade");
+    const wd_status again = wd_train(NULL, &o, &why);
+    wd_progress_to(NULL, NULL);
+    assert_int_equal(chdir(before), 0);
+    wd_test_ok(status, &err);
+    assert_false(wd_path_exists(gone));
+    assert_true(has("homeless", "run.json") && has("homeless", "transformer"));
+    wd_test_refused(again, &why, WD_IO, "the current folder cannot be found: No such file");
+    assert_int_equal(told, 0);
+    assert_false(has("unmade", ""));
+}
+
 /* Whether a --resume was forgotten or not: a run that takes no step leaves all of an earlier one
  * where it is, and none of itself. */
 static void a_run_without_a_step_changes_nothing(void **state)
@@ -336,6 +377,7 @@ int main(void)
         cmocka_unit_test(structs_keep_their_size),
         cmocka_unit_test(foreign_structs_are_refused),
         cmocka_unit_test(a_run_tells_how_it_goes_and_how_it_ended),
+        cmocka_unit_test(the_working_folder_may_go),
         cmocka_unit_test(a_run_without_a_step_changes_nothing),
         cmocka_unit_test(errors_need_no_place),
         cmocka_unit_test(a_decimal_comma_changes_nothing),

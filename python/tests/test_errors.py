@@ -3,6 +3,7 @@
 import concurrent.futures
 import ctypes
 import gc
+import multiprocessing
 import re
 import signal
 import subprocess
@@ -96,8 +97,9 @@ def test_an_exception_of_a_callback_ends_the_run(small, folder):
 
     def hear(p):
         if p.what == "training" and p.done == 2:
-            with pytest.raises(RuntimeError, match="one at a time"):
+            with pytest.raises(wandistiller.Busy, match="one at a time") as error:
                 wandistiller.inspect(small["teacher_path"])
+            assert isinstance(error.value, wandistiller.Error) and error.value.exit_code == 6
             raise Enough
 
     endless = {**small, "num_steps": 1000000}
@@ -187,6 +189,24 @@ def test_jobs_on_other_threads(small, folder):
         assert digest(folder / "first")
         third = pool.submit(wandistiller.train, **small, output_dir=folder / "third")
         assert third.result(100).steps == 4
+
+
+def test_a_process_that_is_forked_while_a_job_runs(small, folder):
+    """It says that it can run none, and what can: a process that is spawned."""
+    def inspect_in_child(method):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            return pool.apply_async(wandistiller.inspect, [small["teacher_path"]]).get(100)
+
+    run = wandistiller.train_iter(**{**small, "num_steps": 1000000},
+                                  output_dir=folder / "forked")
+    with run:
+        for p in run:
+            if p.what == "training" and p.done:
+                break
+        with pytest.raises(wandistiller.Busy, match="forked while a job ran.*spawn"):
+            inspect_in_child("fork")
+        found = inspect_in_child("spawn")
+    assert found == inspect_in_child("fork") == wandistiller.inspect(small["teacher_path"])
 
 
 def program_of(small, **more):

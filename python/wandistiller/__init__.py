@@ -8,11 +8,11 @@
 
 Functions have the names of the program's commands, and keyword arguments those of its options.
 Errors are exceptions, a class for each exit code. Messages go to the logger "wandistiller". One job
-runs at a time in a process; Ctrl-C ends it as it ends the program: `train` writes its checkpoint
-and its student first.
+runs at a time in a process, else Busy is raised; Ctrl-C ends it as it ends the program: `train`
+writes its checkpoint and its student first.
 """
 
-from ._errors import (BadFormat, DeviceFault, DoesNotFit, Error, Internal, Interrupted,
+from ._errors import (BadFormat, Busy, DeviceFault, DoesNotFit, Error, Internal, Interrupted,
                       InvalidArgument, IOFailed, Mismatch, NotFinite, NotFound, OutOfMemory,
                       RankLost, Unsupported)
 from ._jobs import TrainResult, TrainRun
@@ -29,7 +29,7 @@ def features() -> str:
 
 
 __all__ = [  # but for `eval`, which would take the place of Python's own
-    "BadFormat", "DeviceFault", "DoesNotFit", "Error", "Internal", "Interrupted",
+    "BadFormat", "Busy", "DeviceFault", "DoesNotFit", "Error", "Internal", "Interrupted",
     "InvalidArgument", "IOFailed", "Mismatch", "NotFinite", "NotFound", "OutOfMemory", "Picture",
     "Progress", "RankLost", "TrainResult", "TrainRun", "Unsupported", "convert", "features",
     "inspect", "plan", "report", "sample", "tell", "train", "train_iter",

@@ -51,6 +51,10 @@ class Unsupported(Error):
     exit_code = 6
 
 
+class Busy(Unsupported, RuntimeError):
+    """A job runs in this process already, or ran in its parent when this process was forked."""
+
+
 class IOFailed(Error):
     """Reading or writing failed."""
 

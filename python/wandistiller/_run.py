@@ -11,6 +11,7 @@ import atexit
 import ctypes
 import logging
 import math
+import os
 import queue
 import signal
 import threading
@@ -25,6 +26,25 @@ _log = logging.getLogger("wandistiller")
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)  # wd_log_level
 _STACK_BYTES = 8 << 20  # as in src/cli/main.c
 _one_at_a_time = threading.Lock()
+_forked_while_it_ran = False
+
+
+def _after_fork() -> None:
+    """In a child: a job that runs has no thread here, so it never ends, and its lock stays."""
+    global _forked_while_it_ran
+    _forked_while_it_ran = _one_at_a_time.locked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _busy() -> _errors.Busy:
+    if _forked_while_it_ran:
+        return _errors.Busy(
+            "this process was forked while a job ran in its parent, so it can run none: expected a "
+            "process that was started before the job, or one of its own, as by "
+            'multiprocessing.get_context("spawn")')
+    return _errors.Busy("a job runs in this process already: expected one at a time")
 
 
 @dataclass(frozen=True)
@@ -155,7 +175,7 @@ class Job:
         if self._stops:
             raise _errors.Interrupted("the job was stopped before it began")
         if not _one_at_a_time.acquire(blocking=False):
-            raise RuntimeError("a job runs in this process already: expected one at a time")
+            raise _busy()
         no_progress, no_pictures = _library.PROGRESS_FN(), _library.PICTURE_FN()
         progress_fn = _library.PROGRESS_FN(self._tell) if self._tells else no_progress
         pictures_fn = _library.PICTURE_FN(self._show) if self._shows else no_pictures

@@ -120,14 +120,11 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
 /* The caller's options, with whole paths, so that the run can be resumed from any folder. */
 static wd_status given_options(json_t **out, const wd_train_setup *s, wd_err *err)
 {
-    char folder[WD_PATH_MAX];
     const wd_train_options usual = wd_train_defaults();
-    if (!getcwd(folder, sizeof folder))
-        return wd_fail(err, WD_IO, "the current folder cannot be found: %s", strerror(errno));
     *out = wd_train_options_json(&s->given, &usual);
     json_object_del(*out, "resume"); /* a run that is repeated begins anew */
     json_object_set_new(*out, "output_dir", wd_json_string(s->given.output_dir));
-    return wd_option_paths_resolve(*out, WD_JOB_TRAIN, folder, err);
+    return wd_option_paths_resolve(*out, WD_JOB_TRAIN, s->folder, err);
 }
 
 /* Writes run.json: the options of the caller, which --config can read, and the resolved options,
@@ -446,6 +443,16 @@ out:
     return status;
 }
 
+/* Finds the working folder, for run.json, which is written only after the first step. */
+static wd_status find_folder(wd_train_setup *s, wd_err *err)
+{
+    if (s->comm->rank || getcwd(s->folder, sizeof s->folder)) return WD_OK;
+    return wd_fail(err, WD_IO,
+                   "the current folder cannot be found: %s; change to another one (cd) and try "
+                   "again",
+                   strerror(errno));
+}
+
 /* Runs the job; `watch` may be NULL. A rank that fails ends here while its devices are still open,
  * so that the report shows their memory. */
 static wd_status run(wd_train_result *out, const wd_train_options *options, wd_comm *comm,
@@ -456,6 +463,7 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
     wd_train_setup *setup = NULL;
     wd_status status = wd_alloc((void **)&setup, 1, sizeof *setup, "training set-up", err);
     if (status == WD_OK) status = wd_train_setup_open(setup, options, comm, err);
+    if (status == WD_OK) status = find_folder(setup, err);
     if (status == WD_OK) {
         setup->trainer.watch = watch;
         status = wd_ranks_kernels(comm, err);

@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -205,6 +206,21 @@ static wd_status set_flag(bool *field, const wd_option *o, const char *value, wd
     return WD_OK;
 }
 
+/* Checks a list that a caller has made. */
+static wd_status check_texts(const wd_texts *texts, const wd_option *o, wd_err *err)
+{
+    if (texts->count < 0 || texts->count > WD_TEXTS_MAX)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--%s: expected a list of 0 to %d texts, found a count of %" PRId64, o->name,
+                       WD_TEXTS_MAX, texts->count);
+    for (int64_t i = 0; i < texts->count; i++)
+        if (!texts->item[i])
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--%s: expected %" PRId64 " texts, found NULL as item[%" PRId64 "]",
+                           o->name, texts->count, i);
+    return WD_OK;
+}
+
 wd_status wd_option_set(void *options, const wd_option *option, const char *value, wd_err *err)
 {
     WD_C_LOCALE;
@@ -227,6 +243,7 @@ wd_status wd_option_set(void *options, const wd_option *option, const char *valu
         break;
     }
     wd_texts *texts = field;
+    WD_TRY(check_texts(texts, option, err));
     if (texts->count == WD_TEXTS_MAX)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--%s: expected at most %d texts, found more; put them into a file, one per "
@@ -271,7 +288,7 @@ static bool is_given(const void *field, const wd_option *o)
     case WD_OPTION_CHOICE:
         return *(const char *const *)field != NULL;
     case WD_OPTION_TEXTS:
-        return ((const wd_texts *)field)->count > 0;
+        return ((const wd_texts *)field)->count != 0;
     case WD_OPTION_FLAG:
     case WD_OPTION_INT:
     case WD_OPTION_SEED:
@@ -387,6 +404,8 @@ static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
     case WD_OPTION_TEXT: /* an empty path would mean the current folder, or / */
         if (!(o->flags & WD_OPTION_FILE) || **(const char *const *)field) return WD_OK;
         return not_usable(err, o, "", "a path");
+    case WD_OPTION_TEXTS:
+        return check_texts(field, o, err);
     default:
         return WD_OK;
     }

@@ -391,6 +391,42 @@ static void structs_are_checked(void **state)
     assert_says(&err, "--out: expected a path, found \"\"");
 }
 
+/* A list is as long as it says, and has a text in each place. */
+static void lists_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t count;
+        const char *says;
+    } cases[] = {
+        {-1, "--prompt: expected a list of 0 to 64 texts, found a count of -1"},
+        {INT64_MIN, "found a count of -9223372036854775808"},
+        {WD_TEXTS_MAX + 1, "found a count of 65"},
+        {INT64_MAX, "found a count of 9223372036854775807"},
+        {2, "--prompt: expected 2 texts, found NULL as item[1]"},
+    };
+    wd_err err;
+    const wd_option *o = wd_option_find(WD_JOB_SAMPLE, "prompt", NULL);
+    wd_sample_options s = wd_sample_defaults();
+    s.model = s.out = "x";
+    s.prompt.item[0] = "a fox";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        s.prompt.count = cases[i].count;
+        assert_int_equal(wd_options_check(WD_JOB_SAMPLE, &s, &err), WD_INVALID_ARGUMENT);
+        assert_says(&err, cases[i].says);
+        assert_int_equal(wd_sample(&s, &err), WD_INVALID_ARGUMENT);
+        assert_says(&err, cases[i].says);
+        assert_int_equal(wd_option_set(&s, o, "a cat", &err), WD_INVALID_ARGUMENT);
+        assert_says(&err, cases[i].says);
+    }
+    for (int i = 0; i < WD_TEXTS_MAX; i++) s.prompt.item[i] = "a fox";
+    s.prompt.count = WD_TEXTS_MAX;
+    assert_int_equal(wd_options_check(WD_JOB_SAMPLE, &s, &err), WD_OK);
+    s.prompt.count = 0;
+    s.prompts = "x";
+    assert_int_equal(wd_options_check(WD_JOB_SAMPLE, &s, &err), WD_OK);
+}
+
 static wd_status apply(wd_train_options *t, wd_config **config, const char *json, wd_err *err)
 {
     const char *path = "options_test.json";
@@ -536,6 +572,7 @@ int main(void)
         cmocka_unit_test(dtypes_have_other_names),
         cmocka_unit_test(unusable_values_are_refused),
         cmocka_unit_test(structs_are_checked),
+        cmocka_unit_test(lists_are_checked),
         cmocka_unit_test(files_set_options),
         cmocka_unit_test(paths_lie_beside_their_file),
         cmocka_unit_test(bad_files_are_refused),

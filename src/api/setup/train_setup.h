@@ -35,6 +35,7 @@ typedef struct wd_train_setup {
     wd_student_forms forms; /* of --export */
     float sigma[WD_TRAJECTORY_SIGMAS_MAX]; /* of the option trajectory_sigmas; 0: not given */
     wd_dtype encoder_dtype;
+    char folder[WD_PATH_MAX]; /* from which relative paths of `given` count; of rank 0 */
     char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];
     wd_output output;         /* of rank 0 */
     char resume[WD_PATH_MAX]; /* the checkpoint's folder; "": a new run */

@@ -42,19 +42,19 @@ bool wd__gguf_is(const wd_safetensors_file *file)
 
 /* ---- metadata ---- */
 
-/* Copies what is in front of the list of tensors. */
+/* Copies what is in front of the list of tensors. Nothing behind HEADER_BYTES_MAX is read, whatever
+ * a file of any size says of its metadata. */
 static wd_status copy_header(wd_safetensors_file *file, wd_err *err)
 {
     const uint8_t *begin = file->map;
-    wd_gguf_cursor c = {file->path, begin, begin, begin + file->bytes};
+    const bool is_part = file->bytes > HEADER_BYTES_MAX;
+    const uint8_t *end = begin + (is_part ? HEADER_BYTES_MAX : file->bytes);
+    wd_gguf_cursor c = {file->path, begin, begin, end, is_part};
     uint64_t tensors, values;
     wd_gguf_value ignored;
     WD_TRY(wd__gguf_begin(&tensors, &values, &c, err));
     for (uint64_t i = 0; i < values; i++) WD_TRY(wd__gguf_value_next(&ignored, &c, err));
     const size_t bytes = (size_t)(c.at - begin);
-    if (bytes > HEADER_BYTES_MAX)
-        return wd_fail(err, WD_BAD_FORMAT, "%s: its metadata have %zu bytes, expected at most %d",
-                       file->path, bytes, HEADER_BYTES_MAX);
     WD_TRY(wd_alloc(&file->header, bytes, 1, "metadata of a GGUF file", err));
     memcpy(file->header, begin, bytes);
     file->header_bytes = bytes;
@@ -356,10 +356,11 @@ wd_status wd__gguf_read(wd_safetensors_file *file, wd_err *err)
     wd_status status;
     WD_TRY(copy_header(file, err));
     header = file->header;
-    r.cursor = (wd_gguf_cursor){file->path, header, header, header + file->header_bytes};
+    r.cursor = (wd_gguf_cursor){file->path, header, header, header + file->header_bytes, false};
     WD_TRY_OUT(wd__gguf_begin(&r.tensors, &r.values, &r.cursor, err));
     WD_TRY_OUT(read_values(&r, err));
-    r.cursor = (wd_gguf_cursor){file->path, begin, begin + file->header_bytes, begin + file->bytes};
+    r.cursor =
+        (wd_gguf_cursor){file->path, begin, begin + file->header_bytes, begin + file->bytes, false};
     WD_TRY_OUT(read_tensors(&r, err));
 out:
     wd_free(r.value);

@@ -10,6 +10,10 @@ enum { KEY_BYTES_MAX = 65535, COUNT_MAX = 65536 };
 
 static wd_status cut_short(const wd_gguf_cursor *c, wd_err *err)
 {
+    if (c->is_part)
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: expected metadata of at most %zu MiB, found more (damaged?)", c->path,
+                       (size_t)(c->end - c->begin) >> 20);
     return wd_fail(err, WD_BAD_FORMAT,
                    "%s: its header overruns the file of %zu bytes (truncated, or a download that "
                    "failed?)",

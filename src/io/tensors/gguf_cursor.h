@@ -12,6 +12,7 @@ enum { WD_GGUF_VERSION = 3, WD_GGUF_ALIGNMENT = 32 }; /* bytes, where a file say
 typedef struct wd_gguf_cursor {
     const char *path; /* of the file, for errors */
     const uint8_t *begin, *at, *end;
+    bool is_part; /* the file goes on after `end`, up to which its header is read */
 } wd_gguf_cursor;
 
 /* X(name, number, bytes of a value; 0: it depends) */

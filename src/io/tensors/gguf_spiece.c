@@ -53,7 +53,7 @@ static wd_status refuse(const source *s, const char *what, wd_err *err)
 static wd_status read_values(source *s, const wd_safetensors_file *file, wd_err *err)
 {
     const uint8_t *begin = file->header;
-    wd_gguf_cursor cursor = {file->path, begin, begin, begin + file->header_bytes};
+    wd_gguf_cursor cursor = {file->path, begin, begin, begin + file->header_bytes, false};
     const struct {
         const char *key;
         wd_gguf_value *value;
@@ -224,7 +224,7 @@ wd_status wd_gguf_spiece(char **out, size_t *bytes, const wd_safetensors *set, w
     WD_TRY(check_values(&s, err));
     const uint8_t *begin = s.tokens.data;
     const wd_gguf_cursor tokens = {s.path, begin, begin,
-                                   (uint8_t *)file->header + file->header_bytes};
+                                   (uint8_t *)file->header + file->header_bytes, false};
     WD_TRY(count_tokens(&kept, &room, &s, tokens, err));
     WD_TRY(wd_alloc(&block, room, 1, "a tokenizer's model", err));
     s.out = s.at = block;

@@ -2,6 +2,8 @@
 #include "gguf_forms.h"
 #include "json_failing.h"
 
+#include <unistd.h>
+
 #include "io/tensors/safetensors.h"
 
 /* A file of two tensors, "a" and "b"; zeros and NULL mean what is right. */
@@ -206,6 +208,31 @@ static void refused(void **state)
     }
 }
 
+/* Metadata end at 256 MiB, however long the file is: one that is a hole would be read to its end,
+ * since a hole is texts without bytes. */
+static void long_metadata_are_refused(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX];
+    wd_test_bytes b = {0};
+    wd_err err;
+    wd_safetensors *set;
+    wd_test_append(&b, "GGUF", 4);
+    wd_test_u32(&b, 3);
+    wd_test_u64(&b, 1);
+    wd_test_u64(&b, 1);
+    wd_test_text(&b, "tokens");
+    wd_test_u32(&b, 9);
+    wd_test_u32(&b, 8);
+    wd_test_u64(&b, 1ull << 60);
+    wd_test_ok(wd_path_join(path, wd_test_folder(), "long.gguf", &err), &err);
+    wd_test_ok(wd_file_write(path, b.data, b.used, &err), &err);
+    assert_int_equal(truncate(path, 257 << 20), 0);
+    wd_test_refused(wd_safetensors_open(&set, path, &err), &err, WD_BAD_FORMAT,
+                    "long.gguf: expected metadata of at most 256 MiB, found more");
+    free(b.data);
+}
+
 static wd_status open_once(wd_err *err)
 {
     char path[WD_PATH_MAX];
@@ -231,6 +258,7 @@ int main(void)
         cmocka_unit_test(merged_shapes),
         cmocka_unit_test(scales_of_blocks),
         cmocka_unit_test(refused),
+        cmocka_unit_test(long_metadata_are_refused),
         cmocka_unit_test(metadata_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

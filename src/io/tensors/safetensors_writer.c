@@ -114,6 +114,14 @@ out:
     return status;
 }
 
+/* Whether an error may mean that space cannot be reserved here: the kernel or the file system
+ * cannot (EOPNOTSUPP, ENOSYS, EINVAL), or a sandbox forbids the call (EPERM). Then a write fails
+ * where there is none, or where the file may not be written. */
+static bool lacks_reserving(int error)
+{
+    return error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EPERM;
+}
+
 wd_status wd__safetensors_begin(wd_safetensors_writer **out, const char *path,
                                 wd_safetensors_while named, const void *header, size_t header_bytes,
                                 uint64_t data_bytes, wd_err *err)
@@ -135,7 +143,7 @@ wd_status wd__safetensors_begin(wd_safetensors_writer **out, const char *path,
         if (status != WD_OK) goto out;
     }
     errno = wd_file_take_space(w->fd, header_bytes + data_bytes);
-    if (errno && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
+    if (errno && !lacks_reserving(errno)) {
         status = refuse(w, err);
         goto out;
     }

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -293,6 +294,16 @@ enum { NOT_RUN = 100, OF_SIGNAL = 128 };
 /* The network interfaces that mpirun uses. A user who sets this variable has chosen them. */
 static const char network_variable[] = "OMPI_MCA_oob_tcp_if_include";
 
+/* Whether a process may read memory of another by process_vm_readv: seccomp filters of containers
+ * refuse the call (EPERM) even for the process's own memory, and some kernels lack it (ENOSYS). */
+static bool may_read_memory(void)
+{
+    char there = 1, here = 0;
+    const struct iovec from = {&there, 1}, to = {&here, 1};
+    return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 ||
+           (errno != EPERM && errno != ENOSYS);
+}
+
 static void set_environment(const char *folder)
 {
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0);       /* the ranks report failures themselves */
@@ -302,6 +313,8 @@ static void set_environment(const char *folder)
     setenv(network_variable, "lo", 0);       /* no other machine connects to mpirun, */
     setenv("OMPI_MCA_btl", "self,vader", 0); /* nor to a rank, which would listen for btl tcp */
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);   /* nor to NCCL */
+    if (!may_read_memory()) /* else ranks try it for each large message, and print that it fails */
+        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
     setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
     setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
     setenv(wd_launch_folder_variable, folder, 1);

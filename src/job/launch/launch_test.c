@@ -2,15 +2,22 @@
  * refused, and that mpirun runs as a child. */
 #include "testing.h"
 
+#include <errno.h>
 #include <ifaddrs.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -295,6 +302,64 @@ static void mpirun_sees_the_loopback_alone(void **state)
     assert_string_equal(seen, "[lo]");
 }
 
+/* Makes process_vm_readv fail with `error`, in this process and what it starts, as a container's
+ * filter does (seccomp(2)); false: this machine allows no filter. */
+static bool forbid_reading(int error)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+           !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static bool may_read(void)
+{
+    char there = 1, here = 0;
+    const struct iovec from = {&there, 1}, to = {&here, 1};
+    return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
+}
+
+/* The variable that mpirun sees, in brackets, where reading fails with `error` (0: it does not).
+ * Skips the test where there are no filters. */
+static void copies_where(char *seen, size_t bytes, int error)
+{
+    enum { NO_FILTER = 77 };
+    int status;
+    fake f = open_fake("echo \"[$OMPI_MCA_btl_vader_single_copy_mechanism]\" >$folder/seen\n");
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) _exit(error && !forbid_reading(error) ? NO_FILTER : run_fake(2));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    close_fake(&f, seen, bytes);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == NO_FILTER) wd_test_skip("no filter of system calls can be set");
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* Open MPI would have each rank try it for every large message, and print that it failed. */
+static void ranks_read_no_memory_that_they_may_not(void **state)
+{
+    (void)state;
+    static const char name[] = "OMPI_MCA_btl_vader_single_copy_mechanism";
+    char seen[64];
+    unsetenv(name);
+    copies_where(seen, sizeof seen, 0);
+    assert_string_equal(seen, may_read() ? "[]\n" : "[none]\n");
+    copies_where(seen, sizeof seen, EPERM);
+    assert_string_equal(seen, "[none]\n");
+    copies_where(seen, sizeof seen, ENOSYS);
+    assert_string_equal(seen, "[none]\n");
+    setenv(name, "knem", 1); /* the user's choice */
+    copies_where(seen, sizeof seen, EPERM);
+    unsetenv(name);
+    assert_string_equal(seen, "[knem]\n");
+}
+
 static void a_missing_mpirun_is_named(void **state)
 {
     (void)state;
@@ -473,6 +538,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(mpirun_is_run),
         cmocka_unit_test(no_ssh_is_needed),
         cmocka_unit_test(mpirun_sees_the_loopback_alone),
+        cmocka_unit_test(ranks_read_no_memory_that_they_may_not),
         cmocka_unit_test(a_missing_mpirun_is_named),
         cmocka_unit_test(the_exit_code_is_known_where_children_are_ignored),
         cmocka_unit_test(ranks_are_asked_to_stop_once),

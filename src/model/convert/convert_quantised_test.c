@@ -296,7 +296,7 @@ static void gguf_is_what_loaders_expect(void **state)
     convert(below(path, "loaders.gguf"), true, &model, WD_Q4_K);
     wd_test_ok(wd_file_read(&text, &bytes, path, 1 << 26, &err), &err);
     const uint8_t *at = (const uint8_t *)text;
-    wd_gguf_cursor c = {path, at, at, at + bytes};
+    wd_gguf_cursor c = {path, at, at, at + bytes, false};
     wd_test_ok(wd__gguf_begin(&tensors, &values, &c, &err), &err);
     for (uint64_t i = 0; i < values; i++) {
         wd_test_ok(wd__gguf_value_next(&v, &c, &err), &err);

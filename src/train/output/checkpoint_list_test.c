@@ -20,7 +20,8 @@ extern char **environ;
 
 enum { KILLED = 9 };
 
-static bool no_exchange; /* as on a file system without it */
+static int no_exchange;  /* errno of an exchange, where it is not possible; 0: it is */
+static int no_rename;    /* errno of every rename; 0: none */
 static int changes_left; /* of names, until this process ends itself before the next; 0: never */
 
 int __real_renameat2(int, const char *, int, const char *, unsigned);
@@ -39,7 +40,7 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
                      unsigned flags)
 {
     if (no_exchange) {
-        errno = EINVAL;
+        errno = no_exchange;
         return -1;
     }
     count_change();
@@ -48,6 +49,10 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
 
 int __wrap_rename(const char *from, const char *to)
 {
+    if (no_rename) {
+        errno = no_rename;
+        return -1;
+    }
     count_change();
     return __real_rename(from, to);
 }
@@ -201,7 +206,7 @@ static void damaged_ones_alone_are_an_error(void **state)
 /* The victim: writes a checkpoint of step 20, once or twice, and may end itself at a change. */
 static int write_twice(const char *folder, const char *first, const char *second, int changes)
 {
-    no_exchange = true;
+    no_exchange = EINVAL;
     if (*first) write_step(folder, 20, first);
     changes_left = changes;
     write_step(folder, 20, second);
@@ -284,10 +289,11 @@ static void folders_change_places(void **state)
 {
     (void)state;
     wd_err err;
-    for (int i = 0; i < 2; i++) {
+    static const int errors[] = {0, EINVAL, ENOSYS, EOPNOTSUPP, EPERM};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         char a[256], b[256], aside[256];
         const char *folder = new_folder();
-        no_exchange = i;
+        no_exchange = errors[i];
         snprintf(a, sizeof a, "%s/a", folder);
         snprintf(b, sizeof b, "%s/b", folder);
         snprintf(aside, sizeof aside, "%s/.old-a", folder);
@@ -308,7 +314,29 @@ static void folders_change_places(void **state)
         assert_text(a, "second");
         assert_int_equal(entries_of(folder), 1);
     }
-    no_exchange = false;
+    no_exchange = 0;
+}
+
+/* Where a folder may not be renamed at all, that is said, and the older one stays. */
+static void a_refusal_is_said(void **state)
+{
+    (void)state;
+    wd_err err;
+    char a[256], b[256];
+    const char *folder = new_folder();
+    snprintf(a, sizeof a, "%s/a", folder);
+    snprintf(b, sizeof b, "%s/b", folder);
+    put_text(a, "first");
+    put_text(b, "second");
+    no_exchange = no_rename = EPERM;
+    wd_test_refused(wd__folder_replace(a, b, &err), &err, WD_IO, "Operation not permitted");
+    no_exchange = EACCES; /* is never tried in two steps */
+    no_rename = 0;
+    wd_test_refused(wd__folder_replace(a, b, &err), &err, WD_IO, "Permission denied");
+    no_exchange = 0;
+    assert_text(a, "first");
+    assert_text(b, "second");
+    assert_int_equal(entries_of(folder), 2);
 }
 
 int main(int argc, char **argv)
@@ -321,6 +349,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(damaged_ones_alone_are_an_error),
         cmocka_unit_test(a_kill_leaves_a_whole_one),
         cmocka_unit_test(folders_change_places),
+        cmocka_unit_test(a_refusal_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

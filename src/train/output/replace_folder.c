@@ -56,7 +56,15 @@ wd_status wd__folder_restore(const char *path, wd_err *err)
     return sync_parent(path, err);
 }
 
-/* For file systems that cannot exchange two names: renames the old folder first, then the new. */
+/* Whether an error may mean that two names cannot be exchanged here, but can be changed one by one:
+ * the kernel or the file system cannot (ENOSYS, EINVAL, EOPNOTSUPP), or a sandbox forbids the call
+ * (EPERM). Where EPERM means that this folder may not be renamed, rename says that again. */
+static bool lacks_exchange(int error)
+{
+    return error == ENOSYS || error == EINVAL || error == EOPNOTSUPP || error == EPERM;
+}
+
+/* Where two names cannot be exchanged: renames the old folder first, then the new. */
 static int replace_in_two_steps(const char *path, const char *fresh, const char *aside)
 {
     if (rename(path, aside)) return -1;
@@ -78,7 +86,7 @@ wd_status wd__folder_replace(const char *path, const char *fresh, wd_err *err)
         exchanged = true;
     else if (errno == ENOENT || !wd_path_exists(path))
         failed = rename(fresh, path);
-    else if (errno == ENOSYS || errno == EINVAL)
+    else if (lacks_exchange(errno))
         failed = replace_in_two_steps(path, fresh, aside);
     if (failed) {
         wd_file_space_note(errno);

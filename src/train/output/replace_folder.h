@@ -8,7 +8,7 @@
 #define WD_FOLDER_ASIDE ".old-"
 
 /* Renames folder `fresh` to `path`, both on one file system. A folder that was at `path` changes
- * places with it in one step where the file system can (Linux renameat2), and is removed. Where it
+ * places with it in one step where the system can (Linux renameat2), and is removed. Where it
  * cannot, the older folder is called .old-<name> for a moment: after a kill in that moment
  * wd__folder_restore gives it its name back. Returns when both parents are on disk. */
 wd_status wd__folder_replace(const char *path, const char *fresh, wd_err *err);
