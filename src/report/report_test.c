@@ -219,6 +219,39 @@ static void memory_is_planned_and_measured(void **state)
     wd_free(text);
 }
 
+/* Which student an evaluation is of, since the run may have gone on. */
+static void an_evaluation_names_its_student(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *eval, *says;
+    } cases[] = {
+        {"{\"student\": {\"trained_steps\": 5}}", "the student of step 5"},
+        {"{\"student\": {\"trained_steps\": 3}}", "the student of step 3; the run is at step 5"},
+        {"{\"student\": {\"trained_steps\": 9223372036854775807}}",
+         "the student of step 9223372036854775807; the run is at step 5"},
+        {"{\"student\": {\"weights\": 7}}", "not known"}, /* of an older version */
+        {"{\"student\": {\"trained_steps\": -3}}", "not known"},
+        {"{\"student\": {\"trained_steps\": 1e300}}", "not known"},
+        {"{\"student\": \"x\"}", "not known"},
+        {"{\"student\": {}, \"quantisation\": \"<b>\"}", "the teacher in &lt;b&gt;"},
+    };
+    put_metrics("judged", 5);
+    put_metrics("plain", 5);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char row[256];
+        put("judged", i % 2 ? "eval.json" : "eval/eval.json", cases[i].eval);
+        const wd_reported_run runs[] = {{.folder = folder_of("judged")},
+                                        {.folder = folder_of("plain")}};
+        char *text = page_of(runs, 2);
+        snprintf(row, sizeof row, "<th scope=\"row\">Measured</th><td>%s</td><td></td></tr>",
+                 cases[i].says);
+        assert_has(text, row);
+        wd_free(text);
+        if (i % 2) assert_int_equal(unlink(folder_of("judged/eval.json")), 0);
+    }
+}
+
 static void several_runs_are_compared(void **state)
 {
     (void)state;
@@ -468,6 +501,7 @@ int main(void)
         cmocka_unit_test(numbers_are_those_of_the_metrics),
         cmocka_unit_test(the_state_says_why_a_run_has_ended),
         cmocka_unit_test(memory_is_planned_and_measured),
+        cmocka_unit_test(an_evaluation_names_its_student),
         cmocka_unit_test(several_runs_are_compared),
         cmocka_unit_test(sheets_are_in_the_page),
         cmocka_unit_test(many_sheets_are_thinned),
