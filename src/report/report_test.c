@@ -140,9 +140,34 @@ static void numbers_are_those_of_the_metrics(void **state)
     assert_null(strstr(text, "data-runs")); /* nobody writes it anew */
     assert_null(strstr(text, "http-equiv=\"refresh\""));
     wd_free(text);
-    text = page_of(&(wd_reported_run){.folder = folder_of("numbers"), .error = "<lost>"}, 1);
-    assert_has(text, "<p class=\"bad\">&lt;lost&gt;</p>");
-    assert_has(text, "<dd>failed</dd>");
+}
+
+/* Also where all its steps are made, as where the last ones were dropped; not while it goes on. */
+static void a_failed_run_says_why(void **state)
+{
+    (void)state;
+    char run[16 << 10], lost[8 << 10];
+    memset(lost, 'a', sizeof lost);
+    lost[sizeof lost - 1] = 0;
+    put_metrics("lost", 5);
+    snprintf(run, sizeof run,
+             "{\"command\": \"train\", \"resolved\": {\"num_steps\": 5}, \"error\": \"%s%s\"}",
+             hostile, lost);
+    put("lost", "run.json", run);
+    char *text = page_of_one("lost");
+    snprintf(run, sizeof run, "<p class=\"bad\">lost: %saaa", escaped);
+    assert_has(text, run);
+    assert_has(text, "aaa...</p>"); /* so long is no error of this program */
+    assert_has(text, "<dt>State</dt><dd>failed</dd>");
+    wd_free(text);
+    text = page_of(&(wd_reported_run){.folder = folder_of("lost"), .is_running = true}, 1);
+    assert_has(text, "<dd>training</dd>");
+    assert_null(strstr(text, "class=\"bad\""));
+    wd_free(text);
+    put("lost", "run.json",
+        "{\"command\": \"train\", \"resolved\": {\"num_steps\": 5}, \"error\": [\"x\"]}");
+    text = page_of_one("lost");
+    assert_has(text, "<dt>State</dt><dd>done</dd>");
     wd_free(text);
 }
 
@@ -499,6 +524,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_no_markup),
         cmocka_unit_test(numbers_are_those_of_the_metrics),
+        cmocka_unit_test(a_failed_run_says_why),
         cmocka_unit_test(the_state_says_why_a_run_has_ended),
         cmocka_unit_test(memory_is_planned_and_measured),
         cmocka_unit_test(an_evaluation_names_its_student),
