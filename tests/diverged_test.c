@@ -76,6 +76,7 @@ static void a_teacher_that_is_not_finite_is_named(void **state)
     wd_program_run(&program, RUN(out), "--teacher_path", high_noise);
     wd_program_refused(&program, WD_NOT_FINITE, "the teacher's velocities are not finite");
     assert_page_says(out, "of-nan: the teacher&#39;s velocities are not finite");
+    assert_page_says(out, "<dt>Steps dropped</dt><dd>1</dd>");
     wd_program_run(&program, RUN(out), "--student_steps", "2", "--teacher_path", high_noise);
     wd_program_refused(&program, WD_NOT_FINITE, "or the student diverged");
     assert_false(wd_path_exists(wd_test_path("of-nan/model_index.json")));

@@ -101,6 +101,11 @@ static void say_step(char *out, const wd_page_run *r)
         snprintf(out, FIGURE_TEXT, "%.0f", r->metrics->step);
 }
 
+static void say_dropped(char *out, const wd_page_run *r)
+{
+    if (r->metrics->dropped) snprintf(out, FIGURE_TEXT, "%" PRId64, r->metrics->dropped);
+}
+
 static void say_loss(char *out, const wd_page_run *r)
 {
     const double loss = wd__metrics_file_loss(r->metrics);
@@ -200,6 +205,7 @@ static const struct {
     void (*say)(char *out, const wd_page_run *r); /* "": the run has no such figure */
 } figures[] = {{"State", say_state},
                {"Step", say_step},
+               {"Steps dropped", say_dropped},
                {"Loss, mean of the last 100 steps", say_loss},
                {"Validation error", say_validation},
                {"Samples seen", say_samples},

@@ -277,6 +277,24 @@ static void an_evaluation_names_its_student(void **state)
     }
 }
 
+/* No curve shows these steps, for their figures are null. */
+static void dropped_steps_are_counted(void **state)
+{
+    (void)state;
+    put_metrics("dropped", 4);
+    char *text = page_of_one("dropped");
+    assert_null(strstr(text, "dropped</dt>"));
+    wd_free(text);
+    put("dropped", "metrics.jsonl",
+        "{\"step\": 1, \"loss\": 1, \"grad_norm\": 2}\n"
+        "{\"step\": 2, \"loss\": null, \"grad_norm\": null}\n"
+        "{\"step\": 3, \"loss\": 1, \"grad_norm\": null}\n"
+        "{\"step\": 3, \"validation_error\": null}\n");
+    text = page_of_one("dropped");
+    assert_has(text, "<dt>Steps dropped</dt><dd>2</dd>");
+    wd_free(text);
+}
+
 static void several_runs_are_compared(void **state)
 {
     (void)state;
@@ -528,6 +546,7 @@ int main(void)
         cmocka_unit_test(the_state_says_why_a_run_has_ended),
         cmocka_unit_test(memory_is_planned_and_measured),
         cmocka_unit_test(an_evaluation_names_its_student),
+        cmocka_unit_test(dropped_steps_are_counted),
         cmocka_unit_test(several_runs_are_compared),
         cmocka_unit_test(sheets_are_in_the_page),
         cmocka_unit_test(many_sheets_are_thinned),
