@@ -118,6 +118,42 @@ static void the_page_can_be_made_later(void **state)
     wd_free(after);
 }
 
+/* The page of run "judged" says which student was measured; "": it has no evaluation. */
+static void assert_measured(const char *says)
+{
+    char row[128];
+    wd_program_run(&program, "report", wd_test_path("judged"));
+    wd_program_succeeded(&program);
+    char *text = read_page(wd_test_path("judged/report.html"));
+    snprintf(row, sizeof row, "<th scope=\"row\">Measured</th><td>%s</td>", says);
+    if (*says)
+        assert_has(text, row);
+    else
+        assert_null(strstr(text, "id=\"evaluation\""));
+    wd_free(text);
+}
+
+/* An evaluation is of one student. The run may train it further, and the next run has another. */
+static void an_evaluation_is_of_its_student(void **state)
+{
+    (void)state;
+    const char *run = wd_test_path("judged");
+    wd_program_run(&program, SMALL_RUN(run), "--stop_at_step", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, "eval", "--teacher", teacher, "--student", run, "--prompts",
+                   wd_test_path("prompts.txt"), "--steps", "1", "--reference_steps", "1", "--count",
+                   "1", "--out", wd_test_path("judged/eval"));
+    wd_program_succeeded(&program);
+    assert_measured("the student of step 2");
+    wd_program_run(&program, SMALL_RUN(run), "--stop_at_step", "3", "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_measured("the student of step 2; the run is at step 3");
+    wd_program_run(&program, SMALL_RUN(run), "--num_steps", "1");
+    wd_program_succeeded(&program);
+    assert_measured("");
+    assert_true(wd_path_exists(wd_test_path("judged/earlier-1/eval/side-by-side.png")));
+}
+
 static void a_page_can_be_left_out(void **state)
 {
     (void)state;
@@ -357,6 +393,7 @@ int main(void)
         cmocka_unit_test(a_run_leaves_its_page),
         cmocka_unit_test(device_memory_is_shown),
         cmocka_unit_test(the_page_can_be_made_later),
+        cmocka_unit_test(an_evaluation_is_of_its_student),
         cmocka_unit_test(a_page_can_be_left_out),
         cmocka_unit_test(a_run_goes_on_without_its_page),
         cmocka_unit_test(a_plan_that_is_none_of_a_run_stays),

@@ -23,6 +23,7 @@ static const double STEP_MAX = 0x1p53; /* a double has every integer up to it */
 typedef struct row {
     double step, samples, targets, seconds;
     double figure[WD_FIGURE_COUNT];
+    bool is_dropped;       /* a step whose loss or norm of gradients was not finite */
     const json_t *levels;  /* NULL: none */
     const json_t *devices; /* NULL: none */
 } row;
@@ -93,6 +94,8 @@ static bool read_row(row *r, const json_t *object)
     if (!read_number(&r->seconds, object, "seconds")) return false;
     for (int i = 0; i < WD_FIGURE_COUNT; i++)
         if (!read_number(&r->figure[i], object, figure_key[i])) return false;
+    r->is_dropped = json_is_null(json_object_get(object, figure_key[WD_FIGURE_LOSS])) ||
+                    json_is_null(json_object_get(object, figure_key[WD_FIGURE_GRAD_NORM]));
     return read_levels(r, object) && read_devices(r, object);
 }
 
@@ -146,6 +149,7 @@ static wd_status add_row(wd_metrics_file *f, const row *r, wd_err *err)
 {
     const double validation = r->figure[WD_FIGURE_VALIDATION];
     f->rows++;
+    f->dropped += r->is_dropped;
     f->step = r->step;
     if (!isnan(r->samples)) f->samples = r->samples;
     if (!isnan(r->targets)) f->targets = r->targets;

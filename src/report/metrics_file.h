@@ -83,6 +83,7 @@ typedef struct wd_metrics_file {
     bool more_levels; /* there are some that have no curve */
     int64_t rows;     /* lines that were used */
     int64_t wrong;    /* lines that were skipped */
+    int64_t dropped;  /* steps that changed no weight: their loss or gradients are null */
     double step;      /* of the last row; and from the last row that has them: */
     double samples, targets, seconds;
     double loss[WD_LAST_LOSSES]; /* the last ones, by number modulo WD_LAST_LOSSES */

@@ -86,6 +86,7 @@ static void rows_become_curves(void **state)
     read_again(f);
     assert_int_equal(f->rows, 3);
     assert_int_equal(f->wrong, 0); /* the last line is not whole yet */
+    assert_int_equal(f->dropped, 1);
     assert_int_equal(f->figure[WD_FIGURE_LOSS].count, 2);
     assert_int_equal(f->figure[WD_FIGURE_GRAD_NORM].count, 0);
     assert_true(f->figure[WD_FIGURE_MEMORY].newest == 1000);
@@ -94,10 +95,13 @@ static void rows_become_curves(void **state)
     assert_true(f->best_validation == 0.75 && f->best_step == 2);
     assert_int_equal(f->levels, 1);
     assert_true(f->level[0]->sigma == 1 && f->level[0]->curve.newest == 0.5);
-    write_text("ss\": 0.5, \"validation_error\": 1}\n", "a");
+    write_text("ss\": 0.5, \"validation_error\": 1}\n"
+               "{\"step\": 4, \"loss\": null, \"grad_norm\": null}\n",
+               "a");
     read_again(f);
-    assert_int_equal(f->rows, 4);
-    assert_true(f->step == 3 && f->figure[WD_FIGURE_LOSS].newest == 0.5);
+    assert_int_equal(f->rows, 5);
+    assert_int_equal(f->dropped, 2);
+    assert_true(f->step == 4 && f->figure[WD_FIGURE_LOSS].newest == 0.5);
     assert_true(f->best_validation == 0.75 && f->figure[WD_FIGURE_VALIDATION].newest == 1);
     wd__metrics_file_close(f);
 }

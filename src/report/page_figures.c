@@ -75,10 +75,16 @@ static bool is_used_up(const wd_page_run *r, double seconds)
     return r->metrics->seconds >= seconds * (1 - 1e-6);
 }
 
+/* How the run has failed, as run.json says; NULL: it has not, or it goes on. */
+static const char *error_of(const wd_page_run *r)
+{
+    return r->run.is_running ? NULL : json_string_value(json_object_get(r->files.run, "error"));
+}
+
 static void say_state(char *out, const wd_page_run *r)
 {
     const double steps = option_number(r, "num_steps"), minutes = option_number(r, "max_minutes");
-    const char *state = r->run.error                                 ? "failed"
+    const char *state = error_of(r)                                  ? "failed"
                         : r->run.is_running                          ? "training"
                         : steps > 0 && r->metrics->step >= steps     ? "done"
                         : minutes > 0 && is_used_up(r, 60 * minutes) ? "done: its time is used up"
@@ -93,6 +99,11 @@ static void say_step(char *out, const wd_page_run *r)
         snprintf(out, FIGURE_TEXT, "%.0f of %.0f", r->metrics->step, steps);
     else
         snprintf(out, FIGURE_TEXT, "%.0f", r->metrics->step);
+}
+
+static void say_dropped(char *out, const wd_page_run *r)
+{
+    if (r->metrics->dropped) snprintf(out, FIGURE_TEXT, "%" PRId64, r->metrics->dropped);
 }
 
 static void say_loss(char *out, const wd_page_run *r)
@@ -194,6 +205,7 @@ static const struct {
     void (*say)(char *out, const wd_page_run *r); /* "": the run has no such figure */
 } figures[] = {{"State", say_state},
                {"Step", say_step},
+               {"Steps dropped", say_dropped},
                {"Loss, mean of the last 100 steps", say_loss},
                {"Validation error", say_validation},
                {"Samples seen", say_samples},
@@ -259,9 +271,11 @@ static void put_notes(wd_page *page)
     wd_html *h = &page->html;
     for (int i = 0; i < page->count; i++) {
         const wd_page_run *r = &page->run[i];
-        if (r->run.error) {
+        if (error_of(r)) {
             wd__html_put(h, "<p class=\"bad\">");
-            wd__html_text(h, r->run.error);
+            wd__html_text(h, r->name);
+            wd__html_put(h, ": ");
+            wd__html_text(h, error_of(r));
             wd__html_put(h, "</p>");
         }
         if (r->metrics->wrong) {

@@ -298,6 +298,37 @@ static void put_eval_row(wd_page *page, size_t figure)
     wd__html_put(h, "</tr>");
 }
 
+/* Which student was measured: an evaluation stays while the run is resumed, and the student is
+ * trained further. "steps" of eval.json are those of sampling. */
+static void put_measured(wd_html *h, const wd_page_run *r)
+{
+    const char *quantised = json_string_value(json_object_get(r->files.eval, "quantisation"));
+    const json_t *student = json_object_get(r->files.eval, "student");
+    const json_int_t steps = json_integer_value(json_object_get(student, "trained_steps"));
+    if (quantised) {
+        wd__html_put(h, "the teacher in ");
+        wd__html_text(h, quantised);
+    } else if (steps <= 0) {
+        wd__html_put(h, "not known");
+    } else {
+        wd__html_say(h, "the student of step %" JSON_INTEGER_FORMAT, steps);
+        if ((double)steps != r->metrics->step)
+            wd__html_say(h, "; the run is at step %.0f", r->metrics->step);
+    }
+}
+
+static void put_measured_row(wd_page *page)
+{
+    wd_html *h = &page->html;
+    wd__html_put(h, "<tr><th scope=\"row\">Measured</th>");
+    for (int k = 0; k < page->count; k++) {
+        wd__html_put(h, "<td>");
+        if (page->run[k].files.eval) put_measured(h, &page->run[k]);
+        wd__html_put(h, "</td>");
+    }
+    wd__html_put(h, "</tr>");
+}
+
 void wd__page_evaluation(wd_page *page)
 {
     wd_html *h = &page->html;
@@ -307,6 +338,7 @@ void wd__page_evaluation(wd_page *page)
     wd__html_put(h, "<section id=\"evaluation\"><h2>Evaluation</h2>");
     begin_table(h, "Figure");
     put_run_columns(page);
+    put_measured_row(page);
     for (size_t i = 0; i < sizeof eval_figures / sizeof *eval_figures; i++) put_eval_row(page, i);
     end_table(h);
     wd__html_put(h, "</section>\n");

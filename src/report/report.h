@@ -25,7 +25,6 @@ typedef struct wd_reported_run {
     const char *folder;
     bool is_running;
     bool is_rewritten; /* and writes the page anew: it reloads itself */
-    const char *error; /* how the run has failed; NULL: it has not, or that is not known */
 } wd_reported_run;
 
 /* For pages about `runs` runs, 1 to WD_REPORT_RUNS_MAX. It keeps the curves from page to page. */

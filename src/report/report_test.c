@@ -140,9 +140,34 @@ static void numbers_are_those_of_the_metrics(void **state)
     assert_null(strstr(text, "data-runs")); /* nobody writes it anew */
     assert_null(strstr(text, "http-equiv=\"refresh\""));
     wd_free(text);
-    text = page_of(&(wd_reported_run){.folder = folder_of("numbers"), .error = "<lost>"}, 1);
-    assert_has(text, "<p class=\"bad\">&lt;lost&gt;</p>");
-    assert_has(text, "<dd>failed</dd>");
+}
+
+/* Also where all its steps are made, as where the last ones were dropped; not while it goes on. */
+static void a_failed_run_says_why(void **state)
+{
+    (void)state;
+    char run[16 << 10], lost[8 << 10];
+    memset(lost, 'a', sizeof lost);
+    lost[sizeof lost - 1] = 0;
+    put_metrics("lost", 5);
+    snprintf(run, sizeof run,
+             "{\"command\": \"train\", \"resolved\": {\"num_steps\": 5}, \"error\": \"%s%s\"}",
+             hostile, lost);
+    put("lost", "run.json", run);
+    char *text = page_of_one("lost");
+    snprintf(run, sizeof run, "<p class=\"bad\">lost: %saaa", escaped);
+    assert_has(text, run);
+    assert_has(text, "aaa...</p>"); /* so long is no error of this program */
+    assert_has(text, "<dt>State</dt><dd>failed</dd>");
+    wd_free(text);
+    text = page_of(&(wd_reported_run){.folder = folder_of("lost"), .is_running = true}, 1);
+    assert_has(text, "<dd>training</dd>");
+    assert_null(strstr(text, "class=\"bad\""));
+    wd_free(text);
+    put("lost", "run.json",
+        "{\"command\": \"train\", \"resolved\": {\"num_steps\": 5}, \"error\": [\"x\"]}");
+    text = page_of_one("lost");
+    assert_has(text, "<dt>State</dt><dd>done</dd>");
     wd_free(text);
 }
 
@@ -216,6 +241,57 @@ static void memory_is_planned_and_measured(void **state)
     text = page_of_one("memory"); /* it was resumed on the processor alone */
     assert_null(strstr(text, "sim:0"));
     assert_null(strstr(text, "Device memory"));
+    wd_free(text);
+}
+
+/* Which student an evaluation is of, since the run may have gone on. */
+static void an_evaluation_names_its_student(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *eval, *says;
+    } cases[] = {
+        {"{\"student\": {\"trained_steps\": 5}}", "the student of step 5"},
+        {"{\"student\": {\"trained_steps\": 3}}", "the student of step 3; the run is at step 5"},
+        {"{\"student\": {\"trained_steps\": 9223372036854775807}}",
+         "the student of step 9223372036854775807; the run is at step 5"},
+        {"{\"student\": {\"weights\": 7}}", "not known"}, /* of an older version */
+        {"{\"student\": {\"trained_steps\": -3}}", "not known"},
+        {"{\"student\": {\"trained_steps\": 1e300}}", "not known"},
+        {"{\"student\": \"x\"}", "not known"},
+        {"{\"student\": {}, \"quantisation\": \"<b>\"}", "the teacher in &lt;b&gt;"},
+    };
+    put_metrics("judged", 5);
+    put_metrics("plain", 5);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char row[256];
+        put("judged", i % 2 ? "eval.json" : "eval/eval.json", cases[i].eval);
+        const wd_reported_run runs[] = {{.folder = folder_of("judged")},
+                                        {.folder = folder_of("plain")}};
+        char *text = page_of(runs, 2);
+        snprintf(row, sizeof row, "<th scope=\"row\">Measured</th><td>%s</td><td></td></tr>",
+                 cases[i].says);
+        assert_has(text, row);
+        wd_free(text);
+        if (i % 2) assert_int_equal(unlink(folder_of("judged/eval.json")), 0);
+    }
+}
+
+/* No curve shows these steps, for their figures are null. */
+static void dropped_steps_are_counted(void **state)
+{
+    (void)state;
+    put_metrics("dropped", 4);
+    char *text = page_of_one("dropped");
+    assert_null(strstr(text, "dropped</dt>"));
+    wd_free(text);
+    put("dropped", "metrics.jsonl",
+        "{\"step\": 1, \"loss\": 1, \"grad_norm\": 2}\n"
+        "{\"step\": 2, \"loss\": null, \"grad_norm\": null}\n"
+        "{\"step\": 3, \"loss\": 1, \"grad_norm\": null}\n"
+        "{\"step\": 3, \"validation_error\": null}\n");
+    text = page_of_one("dropped");
+    assert_has(text, "<dt>Steps dropped</dt><dd>2</dd>");
     wd_free(text);
 }
 
@@ -466,8 +542,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_no_markup),
         cmocka_unit_test(numbers_are_those_of_the_metrics),
+        cmocka_unit_test(a_failed_run_says_why),
         cmocka_unit_test(the_state_says_why_a_run_has_ended),
         cmocka_unit_test(memory_is_planned_and_measured),
+        cmocka_unit_test(an_evaluation_names_its_student),
+        cmocka_unit_test(dropped_steps_are_counted),
         cmocka_unit_test(several_runs_are_compared),
         cmocka_unit_test(sheets_are_in_the_page),
         cmocka_unit_test(many_sheets_are_thinned),

@@ -300,6 +300,10 @@ def folders():
     put("model/convert/inspect", "pipeline", files(
         a=dumps(parts), b=dumps(DIT), c=weights, h='{"model_max_length":24}', i=dumps(UNIPC),
         j="Sample with 20 steps, 64x64."))
+    sampling = {"height": 64, "width": 64, "num_inference_steps": 2, "max_sequence_length": 24,
+                "trained_steps": 9}
+    put("model/convert/inspect", "student", files(
+        a=dumps(dict(parts, _wandistiller=sampling)), b=dumps(DIT), c=weights, i=dumps(UNIPC)))
     put("model/convert/inspect", "transformer", files(b=dumps(DIT), c=weights))
     put("model/convert/inspect", "experts", files(
         a=dumps(dict(parts, boundary_ratio=0.875,
@@ -397,7 +401,8 @@ def folders():
            "student": {"num_layers": 3, "num_attention_heads": 5, "attention_head_dim": 32},
            "teacher": {"seconds_per_step": 0.5, "limited_by": "compute", "strategy": "cpu"},
            "memory": {"bytes_peak": 1 << 30, "items": [
-               {"name": "targets", "where": "host memory", "while": "training", "bytes": 9}]}}
+               {"name": "targets", "where": "host memory", "while": "training", "bytes": 9}]},
+           "error": "lost </script>"}
     card = "# A student\n\n## Sampling\n\n```python\nimport torch\n```\n\nor\n"
     put("report/report", "rows", row % 1 + row.replace("}", ', "memory_bytes": 2049}') % 2)
     put("report/report", "long", "".join(row % i for i in range(1, 600)))
@@ -405,7 +410,8 @@ def folders():
     put("report/report", "extremes", '{"step": 1, "loss": 1e308, "lr": 5e-324}\n'
         '{"step": 9007199254740992, "loss": -1e308, "lr": 1e-320}\n')
     put("report/report", "all", files(a=row % 8 + levels + row % 10, b=dumps(run), c=card, d=dumps(
-        {"pictures": 4, "seeds": 2, "psnr_db": 20.5, "student": {"diversity": 0.5}}),
+        {"pictures": 4, "seeds": 2, "psnr_db": 20.5, "student": {"diversity": 0.5,
+                                                                 "trained_steps": 9}}),
         e=png(2, 8, bytes(6))))
 
 

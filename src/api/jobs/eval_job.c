@@ -113,6 +113,7 @@ wd_status wd__eval_choose(wd_eval_job *j, wd_err *err)
     for (int e = 0; e < 2; e++)
         j->report.student.guidance_scale[e] = o->quantisation ? guidance[e] : 1;
     j->report.quantisation = o->quantisation;
+    j->report.trained_steps = o->quantisation ? 0 : student->trained_steps;
     j->report.pictures = j->count;
     j->report.seeds = o->seeds;
     j->report.steps = o->steps ? o->steps : student->default_steps;

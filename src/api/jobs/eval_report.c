@@ -289,6 +289,13 @@ static json_t *real(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
+/* Of the student; its key "steps" at the top of the report is of sampling. */
+static bool add_trained_steps(json_t *to, int64_t steps)
+{
+    return !steps || !json_object_set_new(json_object_get(to, "student"), "trained_steps",
+                                          json_integer((json_int_t)steps));
+}
+
 static json_t *shares_json(const double *share)
 {
     json_t *list = json_array();
@@ -320,6 +327,7 @@ wd_status wd__eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
     const bool written =
         (!r->quantisation ||
          !json_object_set_new(*out, "quantisation", json_string(r->quantisation))) &&
+        add_trained_steps(*out, r->trained_steps) &&
         add_figure(*out, "velocity_error", "velocity_error_se", r->velocity) &&
         add_figure(*out, "latents_error", "latents_error_se", r->latents) &&
         add_figure(*out, "psnr_db", "psnr_db_se", r->psnr_db) &&

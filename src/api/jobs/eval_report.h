@@ -85,6 +85,7 @@ typedef struct wd_eval_report {
     /* PSNR and correlation of the student's pictures, as above, with those that the teacher draws
      * in reference_steps steps. */
     wd_eval_figure reference_db, reference_correlation;
+    int64_t trained_steps;    /* in which the student was trained; 0: not known */
     const char *quantisation; /* the student is the teacher in this dtype; NULL: it is a student */
     /* Mean distance of a prompt's pictures from seed to seed: of the teacher's, the student's, and
      * the teacher's with reference_steps; 0 with one seed. */

@@ -423,8 +423,7 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     wd_memory_witness_begin(witness);
     status = run_planned(out, s, &p->where, &p->map, &why);
     wd_on_shortage(NULL, NULL);
-    wd__train_report_measured(s, devices);
-    wd__train_report_end(&files.report, s, status == WD_OK ? NULL : why.message);
+    wd__train_report_end(&files.report, s, devices, status == WD_OK ? NULL : why.message);
     if (status != WD_OK && err) *err = why;
     if (status == WD_OUT_OF_MEMORY) wd_suggestions_report(&p->where, s, witness, err);
     if (status != WD_OK) goto out;

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "io/file/writable.h"
+#include "io/json/json.h"
 
 static void warn(wd_train_report *r, const wd_err *why)
 {
@@ -50,24 +51,21 @@ void wd__train_report_plan(wd_train_report *report, const wd_train_setup *setup,
     if (status != WD_OK) warn(report, &why);
 }
 
-static wd_status write_page(wd_run_page *page, wd_output *output, bool is_running,
-                            const char *error, wd_err *err)
+static wd_status write_page(wd_run_page *page, wd_output *output, bool is_running, wd_err *err)
 {
     char path[WD_PATH_MAX];
     WD_TRY(wd_output_follow(output, err));
     WD_TRY(wd_path_join(path, output->path, "report.html", err));
-    const wd_reported_run run = {.folder = output->path,
-                                 .is_running = is_running,
-                                 .is_rewritten = is_running,
-                                 .error = error};
+    const wd_reported_run run = {
+        .folder = output->path, .is_running = is_running, .is_rewritten = is_running};
     return wd_run_page_write(page, path, &run, err);
 }
 
-static void write_or_warn(wd_train_report *r, wd_train_setup *s, bool is_running, const char *error)
+static void write_or_warn(wd_train_report *r, wd_train_setup *s, bool is_running)
 {
     wd_err why = {0};
     const double begun = wd_clock_s();
-    if (write_page(r->page, &s->output, is_running, error, &why) != WD_OK) warn(r, &why);
+    if (write_page(r->page, &s->output, is_running, &why) != WD_OK) warn(r, &why);
     r->written = wd_clock_s();
     r->took = r->written - begun;
 }
@@ -76,22 +74,41 @@ void wd__train_report_follow(wd_train_report *report, wd_train_setup *setup, boo
 {
     const double wait = fmax(wrote ? 1 : 60, 100 * report->took);
     const bool is_due = report->written == 0 || wd_clock_s() - report->written >= wait;
-    if (report->page && is_due) write_or_warn(report, setup, true, NULL);
+    if (report->page && is_due) write_or_warn(report, setup, true);
 }
 
-void wd__train_report_end(wd_train_report *report, wd_train_setup *setup, const char *error)
+/* The file was written anew when the run began, so it has no end of an earlier part of it. */
+static wd_status save_end(const char *path, const wd_devices *devices, const char *error,
+                          wd_err *err)
 {
-    if (report->page && setup->output_begun) write_or_warn(report, setup, false, error);
+    json_t *run = NULL;
+    wd_status status;
+    WD_TRY(wd_json_load(&run, path, err));
+    WD_TRY_OUT(wd_memory_report_add(run, path, devices, err));
+    if (error && json_object_set_new(run, "error", wd_json_string(error)))
+        WD_TRY_OUT(wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path));
+    status = wd_json_save(run, path, err);
+out:
+    json_decref(run);
+    return status;
 }
 
-void wd__train_report_measured(wd_train_setup *setup, const wd_devices *devices)
+static void save_end_or_warn(wd_train_setup *setup, const wd_devices *devices, const char *error)
 {
     char path[WD_PATH_MAX];
     wd_err why;
-    if (!setup->output_begun) return;
     wd_status status = wd_output_follow(&setup->output, &why);
     if (status == WD_OK) status = wd_path_join(path, setup->output.path, "run.json", &why);
-    if (status == WD_OK) status = wd_memory_report_save(path, devices, &why);
+    if (status == WD_OK) status = save_end(path, devices, error, &why);
     if (status != WD_OK)
-        wd_log(WD_LOG_WARNING, "%s; run.json lacks the measured memory of devices", why.message);
+        wd_log(WD_LOG_WARNING, "%s; run.json lacks the measured memory of devices%s", why.message,
+               error ? ", and how the run has failed" : "");
+}
+
+void wd__train_report_end(wd_train_report *report, wd_train_setup *setup, const wd_devices *devices,
+                          const char *error)
+{
+    if (!setup->output_begun) return;
+    save_end_or_warn(setup, devices, error);
+    if (report->page) write_or_warn(report, setup, false);
 }

@@ -28,11 +28,10 @@ void wd__train_report_plan(wd_train_report *report, const wd_train_setup *setup,
 /* Writes the page if it is due; `wrote`: the run has written a checkpoint or a sheet. */
 void wd__train_report_follow(wd_train_report *report, wd_train_setup *setup, bool wrote);
 
-/* For a run that has ended: adds the measured memory of its devices to run.json, also where there
- * is no page. What cannot be written is a warning. */
-void wd__train_report_measured(wd_train_setup *setup, const wd_devices *devices);
-
-/* Writes the page of a run that has ended. error: how it failed; NULL: it did not. */
-void wd__train_report_end(wd_train_report *report, wd_train_setup *setup, const char *error);
+/* For a run that has ended: adds to run.json, also where there is no page, the measured memory of
+ * its devices, and as "error" how it has failed; NULL: it has not. Then writes the page, which has
+ * both from there. What cannot be written is a warning. */
+void wd__train_report_end(wd_train_report *report, wd_train_setup *setup, const wd_devices *devices,
+                          const char *error);
 
 #endif

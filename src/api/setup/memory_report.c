@@ -281,17 +281,13 @@ static json_t *measured_peaks(const wd_devices *devices)
     return peaks;
 }
 
-wd_status wd_memory_report_save(const char *path, const wd_devices *devices, wd_err *err)
+wd_status wd_memory_report_add(json_t *run, const char *path, const wd_devices *devices,
+                               wd_err *err)
 {
-    json_t *run = NULL;
-    WD_TRY(wd_json_load(&run, path, err));
     json_t *memory = json_object_get(run, "memory");
-    wd_status status = WD_OK;
     if (!json_is_object(memory))
-        status = wd_fail(err, WD_BAD_FORMAT, "%s: expected an object \"memory\", found none", path);
-    else if (json_object_set_new(memory, "devices_measured", measured_peaks(devices)))
-        status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
-    if (status == WD_OK) status = wd_json_save(run, path, err);
-    json_decref(run);
-    return status;
+        return wd_fail(err, WD_BAD_FORMAT, "%s: expected an object \"memory\", found none", path);
+    if (json_object_set_new(memory, "devices_measured", measured_peaks(devices)))
+        return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    return WD_OK;
 }

@@ -52,9 +52,10 @@ const char *wd_memory_witness_says(char out[160], const wd_memory_witness *witne
  * or NULL: there are no devices. */
 void wd_memory_report_note(void *witness, wd_watch_note *out);
 
-/* Adds to the file run.json `path` of a run that has ended the most bytes that it had allocated on
- * each device, beside those that were planned. */
-wd_status wd_memory_report_save(const char *path, const wd_devices *devices, wd_err *err);
+/* Adds to `run`, which the file run.json `path` of a run that has ended has, the most bytes that it
+ * had allocated on each device, beside those that were planned. */
+wd_status wd_memory_report_add(json_t *run, const char *path, const wd_devices *devices,
+                               wd_err *err);
 
 /* Makes an object with bytes_peak, bytes_before, bytes_mapped of host memory, devices and items;
  * the caller owns it. */

@@ -61,40 +61,33 @@ static void a_rank_without_devices_says_what_it_has(void **state)
     assert_memory_equal(note.memory, "host memory: reserved ", 22);
 }
 
-static json_int_t saved_peak(const char *path, const char *device)
+static json_int_t added_peak(const json_t *run, const char *device)
 {
-    wd_err err;
-    json_t *run;
-    wd_test_ok(wd_json_load(&run, path, &err), &err);
     const json_t *memory = json_object_get(run, "memory");
     assert_int_equal(json_integer_value(json_object_get(memory, "bytes_peak")), 7);
     const json_t *peaks = json_object_get(memory, "devices_measured");
     assert_int_equal(json_object_size(peaks), 2); /* the processor's pool is host memory */
-    const json_int_t peak = json_integer_value(json_object_get(peaks, device));
-    json_decref(run);
-    return peak;
+    return json_integer_value(json_object_get(peaks, device));
 }
 
 /* The peak of what was allocated, which is freed by then. */
-static void measured_peaks_are_saved(void **state)
+static void measured_peaks_are_added(void **state)
 {
     (void)state;
     wd_err err = {0};
     wd_devices devices;
     void *block;
-    static const char begun[] = "{\"memory\": {\"bytes_peak\": 7}}";
-    char path[WD_PATH_MAX];
-    wd_test_ok(wd_path_join(path, wd_test_folder(), "run.json", &err), &err);
+    json_t *run = json_pack("{s:{s:i}}", "memory", "bytes_peak", 7);
     wd_test_ok(wd_devices_open(&devices, "sim:2x8MiB", 1, &err), &err);
     wd_test_ok(wd_device_alloc(&block, devices.device[0], 4096, "a block", &err), &err);
     wd_device_free(devices.device[0], block);
-    wd_test_ok(wd_file_write(path, begun, sizeof begun - 1, &err), &err);
-    wd_test_ok(wd_memory_report_save(path, &devices, &err), &err);
-    assert_int_equal(saved_peak(path, "sim:0"), 4096);
-    assert_int_equal(saved_peak(path, "sim:1"), 0);
-    wd_test_ok(wd_file_write(path, "{}", 2, &err), &err);
-    wd_test_refused(wd_memory_report_save(path, &devices, &err), &err, WD_BAD_FORMAT,
+    wd_test_ok(wd_memory_report_add(run, "run.json", &devices, &err), &err);
+    assert_int_equal(added_peak(run, "sim:0"), 4096);
+    assert_int_equal(added_peak(run, "sim:1"), 0);
+    json_object_clear(run);
+    wd_test_refused(wd_memory_report_add(run, "run.json", &devices, &err), &err, WD_BAD_FORMAT,
                     "expected an object \"memory\"");
+    json_decref(run);
     wd_devices_close(&devices);
 }
 
@@ -102,7 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_host_is_looked_at_once),
-        cmocka_unit_test(measured_peaks_are_saved),
+        cmocka_unit_test(measured_peaks_are_added),
         cmocka_unit_test(a_rank_without_devices_says_what_it_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,6 +61,7 @@ typedef struct wd_pipeline {
     int64_t text_tokens;         /* default text length: trained_text_tokens, else the tokenizer's
                                   * model_max_length, at most 512 */
     int64_t trained_text_tokens; /* with which a student of this program was trained; 0: unknown */
+    int64_t trained_steps;       /* that such a student has made; 0: unknown */
     bool ignores_unknown;        /* see wd_pipeline_parts */
     const char *lora[2];         /* LoRAs that are merged into each expert; borrowed; NULL: none */
     wd_overlay overlay;          /* where their results lie, and what is quantised: see

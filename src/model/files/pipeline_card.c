@@ -52,11 +52,13 @@ wd_status wd__pipeline_size_read(int64_t *height, int64_t *width, wd_json_reader
 
 const char wd_pipeline_sampling_key[] = "_wandistiller";
 
-json_t *wd_pipeline_sampling_json(int64_t height, int64_t width, int64_t steps, int64_t text_tokens)
+json_t *wd_pipeline_sampling_json(int64_t height, int64_t width, int64_t steps, int64_t text_tokens,
+                                  int64_t trained_steps)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "height", (json_int_t)height, "width",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "height", (json_int_t)height, "width",
                      (json_int_t)width, "num_inference_steps", (json_int_t)steps,
-                     "max_sequence_length", (json_int_t)text_tokens);
+                     "max_sequence_length", (json_int_t)text_tokens, "trained_steps",
+                     (json_int_t)trained_steps);
 }
 
 wd_status wd__pipeline_sampling_read(wd_pipeline *p, wd_json_reader r, wd_err *err)
@@ -76,6 +78,8 @@ wd_status wd__pipeline_sampling_read(wd_pipeline *p, wd_json_reader r, wd_err *e
                        err));
     WD_TRY(wd_json_int(&p->trained_text_tokens, in, "max_sequence_length", 1, TEXT_TOKENS_MAX,
                        WD_JSON_OPTIONAL, err));
+    WD_TRY(
+        wd_json_int(&p->trained_steps, in, "trained_steps", 0, INT64_MAX, WD_JSON_OPTIONAL, err));
     if (!height && !width) return WD_OK;
     if (!usable(height) || !usable(width))
         return wd_fail(err, WD_BAD_FORMAT,

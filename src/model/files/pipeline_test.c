@@ -352,6 +352,7 @@ static void refuses_senseless_sampling(void **state)
         {"{\"height\":1e9,\"width\":64}", "\"height\""},
         {"{\"num_inference_steps\":0}", "\"num_inference_steps\""},
         {"{\"max_sequence_length\":\"long\"}", "\"max_sequence_length\""},
+        {"{\"trained_steps\":-1}", "\"trained_steps\""},
     };
     wd_err err;
     wd_pipeline p;

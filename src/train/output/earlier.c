@@ -22,6 +22,8 @@ typedef enum kind {
     STUDENT, /* it is moved as a whole: the last step made it */
     STEPS,   /* a folder with an entry for each of some steps: later entries are moved */
     BEST,    /* a student of one step: it is moved as a whole if that is a later one */
+    EVAL,    /* of an evaluation of the student, and moved with it. `eval` writes it and no run, so
+              * a folder is not refused for it */
     RECORD   /* a file that tells of all steps: it is copied */
 } kind;
 
@@ -41,6 +43,9 @@ static const struct {
              {"vae", STUDENT},
              {"comfyui", STUDENT},
              {"gguf", STUDENT},
+             {"eval", EVAL},
+             {"side-by-side.png", EVAL},
+             {"eval.json", EVAL},
              {WD_BEST_FOLDER, BEST},
              {"validation-prompts.jsonl", RECORD},
              {"report.html", RECORD},
@@ -61,6 +66,15 @@ static bool is_there(const char *folder, const char *name)
     return wd_path_join(path, folder, name, NULL) == WD_OK && !lstat(path, &info);
 }
 
+/* Whether a part has a name of an evaluation without being one. eval.json, which tells, is moved
+ * last, so that a move that was interrupted finds it. */
+static bool is_anothers(const char *folder, int part)
+{
+    const char *name = parts[part].name;
+    return parts[part].kind == EVAL &&
+           !is_there(folder, strcmp(name, "eval") ? "eval.json" : "eval/eval.json");
+}
+
 static bool is_empty_folder(const char *folder, const char *name)
 {
     char path[WD_PATH_MAX];
@@ -76,6 +90,7 @@ const char *wd__earlier_part(const char *folder)
 {
     for (int i = 0; i < PARTS; i++) {
         const char *name = parts[i].name;
+        if (parts[i].kind == EVAL) continue;
         if (is_there(folder, name) && !is_empty_folder(folder, name)) return name;
     }
     return NULL;
@@ -185,7 +200,9 @@ static wd_status move_part(const char *to, const char *from, int part, int64_t f
 {
     char source[WD_PATH_MAX], target[WD_PATH_MAX];
     const char *name = parts[part].name;
-    if (!first_step || parts[part].kind == STUDENT) return move_one(to, from, name, err);
+    if (is_anothers(from, part)) return WD_OK;
+    if (!first_step || parts[part].kind == STUDENT || parts[part].kind == EVAL)
+        return move_one(to, from, name, err);
     if (parts[part].kind == RECORD) return copy_one(to, from, name, err);
     if (parts[part].kind == BEST)
         return best_is_later(from, first_step) ? move_one(to, from, name, err) : WD_OK;
@@ -266,6 +283,7 @@ wd_status wd__earlier_check(const char *folder, int64_t first_step, wd_err *err)
         char path[WD_PATH_MAX];
         WD_TRY(wd_path_join(path, folder, parts[i].name, err));
         if (first_step && parts[i].kind == RECORD) continue; /* it is copied */
+        if (is_anothers(folder, i)) continue;
         if (can_be_moved(path, root.st_dev, first_step && parts[i].kind == STEPS)) continue;
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: lies on another file system than %s, so that what an earlier run left "

@@ -1,7 +1,8 @@
 /* Moves what an earlier run left in an output folder into a folder of its own.
  *
  * The parts of a run lie side by side in its output folder: the student, checkpoints, sheets of
- * samples, metrics, run.json. When another run begins there they go together to
+ * samples, metrics, run.json, and the student's evaluation where `eval` wrote it beside them or
+ * into the folder `eval` there. When another run begins there they go together to
  * <folder>/earlier-<n>, which is then an output folder like any other: a run can go on in it. When
  * a run goes back to one of its checkpoints, what it made after that goes there.
  *
@@ -13,7 +14,7 @@
 #include "core/error.h"
 
 /* The name of a part of a run that is in `folder` ("transformer"); NULL: there is none. An empty
- * folder is no part. */
+ * folder is no part, nor is an evaluation, which no run writes. */
 const char *wd__earlier_part(const char *folder);
 
 /* Whether wd__earlier_move can move what it would: only within a file system are files moved

@@ -73,6 +73,7 @@ static bool has(const char *folder, const char *name)
 
 static const char run_json[] = "{\"command\": \"train\", \"options\": {}}\n";
 
+/* An evaluation is of the student that it measured, and goes with it. */
 static const char *const student[] = {"model_index.json",
                                       "README.md",
                                       "transformer/config.json",
@@ -81,7 +82,10 @@ static const char *const student[] = {"model_index.json",
                                       "tokenizer/spiece.model",
                                       "scheduler/scheduler_config.json",
                                       "comfyui/student.json",
-                                      "gguf/student.json"};
+                                      "gguf/student.json",
+                                      "eval/eval.json",
+                                      "side-by-side.png",
+                                      "eval.json"};
 static const char *const records[] = {"metrics.jsonl", "events.out.tfevents.1.host.2.0",
                                       "run.json"};
 
@@ -200,6 +204,23 @@ static void a_run_without_checkpoints_is_moved(void **state)
     wd_test_ok(begin(folder, 0, 0, &err), &err);
     assert_text(folder, "earlier-1/metrics.jsonl", "{\"step\": 1}\n");
     assert_false(has(folder, "metrics.jsonl"));
+}
+
+/* What has the name of an evaluation and is none stays, and keeps no run from beginning. */
+static void what_is_no_evaluation_stays(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char *const others[] = {"eval/main.c", "side-by-side.png"};
+    for (int run = 0; run < 2; run++) {
+        const char *folder = new_folder();
+        if (run) put(folder, "run.json", run_json);
+        if (run) put(folder, "metrics.jsonl", "{}\n");
+        for (int i = 0; i < 2; i++) put(folder, others[i], others[i]);
+        wd_test_ok(begin(folder, 0, 0, &err), &err);
+        for (int i = 0; i < 2; i++) assert_text(folder, others[i], others[i]);
+        assert_int_equal(has(folder, "earlier-1"), run);
+    }
 }
 
 static void moves_are_numbered(void **state)
@@ -403,6 +424,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_or_later_is_moved),
         cmocka_unit_test(nothing_is_moved_for_nothing),
         cmocka_unit_test(a_run_without_checkpoints_is_moved),
+        cmocka_unit_test(what_is_no_evaluation_stays),
         cmocka_unit_test(moves_are_numbered),
         cmocka_unit_test(a_link_leads_to_the_same_place),
         cmocka_unit_test(a_killed_move_is_ended),

@@ -367,8 +367,9 @@ static wd_status write_model_index(const char *folder, const wd_pipeline *teache
 {
     json_t *index = NULL;
     WD_TRY(make_model_index(&index, teacher, options->student_steps > 0, err));
-    json_t *entry = wd_pipeline_sampling_json(options->height, options->width,
-                                              options->sampling_steps, options->text_tokens);
+    json_t *entry =
+        wd_pipeline_sampling_json(options->height, options->width, options->sampling_steps,
+                                  options->text_tokens, options->trained_steps);
     if (json_object_set_new(index, wd_pipeline_sampling_key, entry)) {
         json_decref(index);
         return wd_fail(err, WD_OUT_OF_MEMORY, "no memory to write model_index.json");

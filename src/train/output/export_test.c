@@ -249,9 +249,11 @@ static void a_chord_student_is_sampled_by_eulers_steps(void **state)
     wd_pipeline p;
     o.student_steps = o.sampling_steps = 2;
     o.flow_shift = 5;
+    o.trained_steps = 70;
     export_to(folder, &o);
     wd_test_ok(wd_pipeline_open(&p, folder, &err), &err);
     assert_int_equal(p.default_steps, 2);
+    assert_int_equal(p.trained_steps, 70);
     assert_int_equal(p.scheduler.kind, WD_SCHEDULER_UNIPC);
     assert_int_equal(p.scheduler.solver_order, 1);
     assert_int_equal(p.scheduler.disable_corrector, 3);
