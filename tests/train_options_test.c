@@ -64,6 +64,55 @@ static void a_file_keeps_what_was_said(void **state)
     json_decref(again);
 }
 
+static double resolved_lr(const char *run)
+{
+    json_t *json = run_json(run);
+    const double lr = number_of(json, "resolved", "lr");
+    json_decref(json);
+    return lr;
+}
+
+/* The learning rate that is not given: of wan-tiny's width of 160, less for few samples, and a
+ * fifth for a start that keeps all its blocks. A resumed run goes on with its own, unless one is
+ * given. */
+static void the_learning_rate_follows(void **state)
+{
+    (void)state;
+    const char *whole = wd_test_path("lr-32"), *cut = wd_test_path("cut.json");
+    static const char two[] = "{\"depth\": 2}", one[] = "{\"depth\": 1}";
+    wd_err err;
+    wd_test_ok(wd_file_write(cut, one, sizeof one - 1, &err), &err);
+    wd_test_ok(wd_file_write(wd_test_path("two.json"), two, sizeof two - 1, &err), &err);
+    wd_program_run(&program, RUN("lr-32"), "--num_steps", "2", "--batch_size", "32",
+                   "--student_config", wd_test_path("two.json"));
+    wd_program_succeeded(&program);
+    assert_float_equal(resolved_lr("lr-32"), 0.24 / 160, 1e-9);
+    wd_program_run(&program, RUN("lr-8"), "--num_steps", "2", "--batch_size", "4",
+                   "--gradient_accumulation_steps", "2");
+    wd_program_succeeded(&program);
+    assert_float_equal(resolved_lr("lr-8"), 0.24 / 160 / 2, 1e-9);
+    wd_program_run(&program, RUN("lr-64"), "--num_steps", "2", "--batch_size", "64");
+    wd_program_succeeded(&program);
+    assert_float_equal(resolved_lr("lr-64"), 0.24 / 160, 1e-9);
+    wd_program_run(&program, RUN("lr-whole"), "--num_steps", "2", "--batch_size", "32",
+                   "--init_student", whole, "--student_config", wd_test_path("two.json"));
+    wd_program_succeeded(&program);
+    assert_float_equal(resolved_lr("lr-whole"), 0.24 / 160 / 5, 1e-9);
+    wd_program_run(&program, RUN("lr-cut"), "--num_steps", "2", "--batch_size", "32",
+                   "--init_student", whole, "--student_config", cut);
+    wd_program_succeeded(&program);
+    assert_float_equal(resolved_lr("lr-cut"), 0.24 / 160, 1e-9);
+
+    wd_program_run(&program, RUN("lr-8"), "--num_steps", "4", "--batch_size", "4",
+                   "--gradient_accumulation_steps", "2", "--lr", "1e-4", "--resume");
+    wd_program_succeeded(&program);
+    assert_float_equal(resolved_lr("lr-8"), 1e-4, 1e-12);
+    wd_program_run(&program, RUN("lr-8"), "--num_steps", "6", "--batch_size", "4",
+                   "--gradient_accumulation_steps", "2", "--resume");
+    wd_program_succeeded(&program);
+    assert_float_equal(resolved_lr("lr-8"), 1e-4, 1e-12);
+}
+
 static void one_rank_is_this_process(void **state)
 {
     (void)state;
@@ -776,6 +825,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_keeps_what_was_said),
+        cmocka_unit_test(the_learning_rate_follows),
         cmocka_unit_test(one_rank_is_this_process),
         cmocka_unit_test(every_such_option_is_tried),
         cmocka_unit_test(endings_are_those_that_comfyui_lists),

@@ -12,7 +12,8 @@
 /* Values for open options: see docs/recipe.md. */
 enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2, VELOCITY_REUSE = 2, REUSE_MAX = 1000 };
 enum { REPLAY_BYTES = 512 << 20, REPLAY_MIN = 1024, REPLAY_MAX = 8192 };
-static const double LR_TIMES_WIDTH = 0.24;
+static const double LR_TIMES_WIDTH = 0.24, LR_OF_WHOLE_START = 0.2;
+enum { LR_SAMPLES = 32 };
 
 /* ---- noise levels of a trajectory: --trajectory_sigmas ---- */
 
@@ -230,6 +231,26 @@ void wd__train_keep_reuse(wd_train_setup *s, const json_t *run)
         wd_train_set_reuse(s, reuse);
 }
 
+/* The learning rate of many samples a step. Fewer are a noisier step, which has to be smaller. A
+ * start that keeps all its blocks draws already, and a usual rate would undo it. */
+static double usual_lr(const wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    const int64_t ranks = s->comm ? s->comm->ranks : 1;
+    const double samples = (double)(o->batch_size * o->gradient_accumulation_steps * ranks);
+    const bool whole = o->init_student && s->student.dit.layers == s->first.dit.layers;
+    return LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit) *
+           fmin(1, sqrt(samples / LR_SAMPLES)) * (whole ? LR_OF_WHOLE_START : 1);
+}
+
+void wd__train_keep_lr(wd_train_setup *s, const json_t *run)
+{
+    const json_t *said = json_object_get(run, "lr");
+    const double was = said ? json_number_value(said)
+                            : LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
+    if (isnan(s->given.lr) && was > 0 && was <= 1) s->options.lr = was;
+}
+
 /* Each target takes a state and a velocity, both float32. */
 static int64_t usual_replay(int64_t state_count)
 {
@@ -281,7 +302,7 @@ wd_status wd__train_objective_resolve(wd_train_setup *s, wd_err *err)
     if (!o->target_replay)
         o->target_replay =
             usual_replay(s->student.dit.in_channels * picture.height * picture.width);
-    if (isnan(o->lr)) o->lr = LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
+    if (isnan(o->lr)) o->lr = usual_lr(s);
     if (o->teacher_window > o->trajectories) o->teacher_window = o->trajectories;
     return WD_OK;
 }

@@ -1,5 +1,5 @@
 /* What a student learns: the options of train's group Objective, and batch size and learning rate,
- * which follow from the picture's size and the student's width. */
+ * which follow from the picture's size, the student's width and what it starts from. */
 #ifndef WD_API_SETUP_TRAIN_OBJECTIVE_H
 #define WD_API_SETUP_TRAIN_OBJECTIVE_H
 
@@ -20,6 +20,10 @@ void wd_train_set_reuse(wd_train_setup *setup, int64_t reuse);
 /* Takes the number of uses of the run whose checkpoint is resumed, where --target_reuse auto leaves
  * it open. */
 void wd__train_keep_reuse(wd_train_setup *setup, const json_t *run);
+
+/* Takes the learning rate of that run where --lr is not given. Checkpoints of earlier versions do
+ * not say it: there it is 0.24 over the student's width. */
+void wd__train_keep_lr(wd_train_setup *setup, const json_t *run);
 
 /* ---- the noise levels of --trajectory_sigmas: read, and compared with the student's own steps
  * ---- */

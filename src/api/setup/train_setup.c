@@ -232,6 +232,7 @@ static wd_status find_checkpoint(wd_train_setup *s, wd_err *err)
     if (own) s->first_step = checkpoint.step + 1;
     wd__train_dtypes_keep(s, checkpoint.run);
     wd__train_keep_reuse(s, checkpoint.run);
+    wd__train_keep_lr(s, checkpoint.run);
     if (own || !realpath(checkpoint.path, s->resume))
         memcpy(s->resume, checkpoint.path, sizeof s->resume);
     wd_checkpoint_close(&checkpoint);

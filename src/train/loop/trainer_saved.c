@@ -109,11 +109,11 @@ static wd_status save_run(json_t *run, const wd_trainer_options *o, const wd_pha
     WD_TRY(find_kernels(&kernels, room, o, err));
     WD_TRY(wd_trainer_facts(&facts, o, err));
     json_t *more =
-        json_pack("{s:f, s:I, s:I, s:s, s:s?, s:s, s:s, s:I, s:I, s:I, s:f}", "seconds", seconds,
-                  "text_tokens", (json_int_t)o->stepper.text_tokens, "text_repeat",
-                  (json_int_t)o->stepper.text_repeat, "kernels", kernels, "text_kernels",
-                  o->text_kernels, "moments", moments_of(&o->stepper.optimizer), "gradients",
-                  wd_dtype_option_name(o->stepper.gradients), "validation_interval",
+        json_pack("{s:f, s:f, s:I, s:I, s:s, s:s?, s:s, s:s, s:I, s:I, s:I, s:f}", "seconds",
+                  seconds, "lr", o->lr.lr, "text_tokens", (json_int_t)o->stepper.text_tokens,
+                  "text_repeat", (json_int_t)o->stepper.text_repeat, "kernels", kernels,
+                  "text_kernels", o->text_kernels, "moments", moments_of(&o->stepper.optimizer),
+                  "gradients", wd_dtype_option_name(o->stepper.gradients), "validation_interval",
                   (json_int_t)o->validation_interval, "phase", (json_int_t)phase->phase,
                   "phase_step", (json_int_t)phase->step, "phase_seconds", phase->seconds);
     const bool failed = !more || json_object_update(run, more) || json_object_update(run, facts);
