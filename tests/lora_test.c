@@ -190,6 +190,8 @@ static void every_command_takes_them(void **state)
         "--dtype", "float32", "--device", "cpu" /* the twin is of float32 */
     wd_program_run(&program, "sample", SAMPLE, "--teacher_lora", high, "--out", a);
     wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "of merged weights will be written to "));
+    assert_non_null(strstr(program.err, temporary));
     wd_program_run(&program, "sample", SAMPLE, "--transformer", twin, "--out", b);
     wd_program_succeeded(&program);
     wd_program_run(&program, "sample", SAMPLE, "--out", c);
