@@ -171,6 +171,19 @@ static void evaluate(figures *out, const char *device, const char *strategy,
     json_decref(json);
 }
 
+/* A teacher's quantised copy is kept where the teacher is: it would not fit a device that is too
+ * small for the teacher. */
+static void a_quantised_copy_is_not_kept_whole(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "eval", "--teacher", tiny, "--quantisation", "int8", "--prompts",
+                   held_out, "--count", "2", "--steps", "2", "--reference_steps", "3",
+                   "--guidance_scale", "3", "--device", "sim:5MiB", "--teacher_device_strategy",
+                   "offload");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "weights under offload"));
+}
+
 static void eval_has_the_same_figures(void **state)
 {
     (void)state;
@@ -213,6 +226,7 @@ int main(void)
         cmocka_unit_test(a_refusal_names_what_fits),
         cmocka_unit_test(a14b_is_planned_from_its_headers),
         cmocka_unit_test(eval_has_the_same_figures),
+        cmocka_unit_test(a_quantised_copy_is_not_kept_whole),
         cmocka_unit_test(the_default_dtype_is_that_of_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

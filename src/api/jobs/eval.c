@@ -104,6 +104,7 @@ static wd_status plan(wd_eval_job *j, wd_err *err)
         .text = j->embeds.cache,
         .model = {&j->model_options[TEACHER], &j->model_options[STUDENT]},
         .models = SIDES,
+        .alike = !o->student, /* the same model, quantised */
         .vae = &j->pipeline[TEACHER],
         .batch = o->batch_size,
         .decodes_beside = true,

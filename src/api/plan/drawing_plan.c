@@ -274,6 +274,7 @@ wd_status wd__drawing_try(bool *fits, wd_drawing_search *s, wd_strategy strategy
     s->plan = (wd_drawing_plan){.strategy = strategy,
                                 .batch = d->batch ? s->batch : 1,
                                 .in_turn = !d->decodes_beside,
+                                .alike = d->alike,
                                 .encoder = s->encoder,
                                 .decoder = s->decoder,
                                 .device_bytes_max = s->device_max,
@@ -404,7 +405,7 @@ wd_status wd_drawing_encode(const wd_drawing_plan *plan, wd_text_cache *text, wd
 void wd_drawing_follow(wd_drawing_model_options *options, const wd_drawing_plan *plan,
                        const wd_run *run, int model)
 {
-    options->strategy = model ? WD_STRATEGY_gpu : plan->strategy;
+    options->strategy = model && !plan->alike ? WD_STRATEGY_gpu : plan->strategy;
     options->batch_max = plan->batch;
     options->processor = run->host;
 }
