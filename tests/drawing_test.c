@@ -51,6 +51,8 @@ static void placements_draw_the_same(void **state)
         wd_program_succeeded(&program);
         if (!strstr(program.err, cases[i].taken))
             fail_msg("case %zu: expected %s, found %s", i, cases[i].taken, program.err);
+        if (*cases[i].device == 's' && strcmp(cases[i].strategy, "cpu"))
+            assert_non_null(strstr(program.err, "iB of sim:0, "));
         hash_of(i ? other : first, wd_test_path("pictures"));
         if (i) assert_string_equal(other, first);
     }
@@ -65,12 +67,12 @@ static void a_plan_is_exact_to_the_byte(void **state)
         char device[64];
         draw(wd_test_path("small"), "sim:64KiB", strategies[i]);
         wd_program_refused(&program, WD_DOES_NOT_FIT, "nothing was loaded");
-        const char *missing = strstr(program.err, " there; ");
+        const char *missing = strstr(program.err, " are missing (");
         assert_non_null(missing);
-        const int64_t needed = (64 << 10) + strtoll(missing + strlen(" there; "), NULL, 10);
+        const int64_t needed = (64 << 10) + strtoll(missing + strlen(" are missing ("), NULL, 10);
         snprintf(device, sizeof device, "sim:%" PRId64 "B", needed - 1);
         draw(wd_test_path("small"), device, strategies[i]);
-        wd_program_refused(&program, WD_DOES_NOT_FIT, "1 bytes are missing");
+        wd_program_refused(&program, WD_DOES_NOT_FIT, "1 B are missing (1 bytes)");
         snprintf(device, sizeof device, "sim:%" PRId64 "B", needed);
         draw(wd_test_path("small"), device, strategies[i]);
         wd_program_succeeded(&program);

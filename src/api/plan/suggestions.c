@@ -340,12 +340,13 @@ void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setu
 static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory, int place,
                         size_t there)
 {
-    char needed[32], free[32], item[32], beside[160];
+    char needed[32], free[32], missing[32], item[32], beside[160];
     const size_t peak = peak_of(plan, memory, place);
     if (peak <= there) return;
-    wd_log(WD_LOG_ERROR, "%s: %s needed, %s there; %zu bytes are missing. Needed for:",
+    wd_log(WD_LOG_ERROR, "%s: %s needed, %s there; %s are missing (%zu bytes). Needed for:",
            wd_place_name(plan->devices, place), wd_bytes_text(needed, sizeof needed, peak),
-           wd_bytes_text(free, sizeof free, there), peak - there);
+           wd_bytes_text(free, sizeof free, there),
+           wd_bytes_text(missing, sizeof missing, peak - there), peak - there);
     for (int i = 0; i < memory->items; i++)
         if (memory->item[i].place == place && memory->item[i].bytes >= peak / 100)
             wd_log(WD_LOG_ERROR, "  %-10s %-32s %s", wd_memory_phase_name(memory->item[i].phase),

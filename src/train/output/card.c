@@ -56,14 +56,15 @@ static void write_front_matter(FILE *out, const wd_export_options *o)
 
 static void write_facts(FILE *out, const wd_params *p, const wd_export_options *o)
 {
+    char weights[WD_WEIGHTS_TEXT];
     const wd_dit_config *c = &p->config;
     fprintf(out, "# A text-to-image student of ");
     write_teacher(out, o->teacher_name);
     fprintf(out, "\n\n");
     fprintf(out,
-            "A Wan transformer with %.3g million weights (%lld blocks, width %lld, %lld heads, "
+            "A Wan transformer with %s weights (%lld blocks, width %lld, %lld heads, "
             "feed-forward %lld, %s), distilled with WanDistiller %s",
-            (double)p->weights * 1e-6, (long long)c->layers, (long long)wd_dit_width(c),
+            wd_weights_text(weights, p->weights), (long long)c->layers, (long long)wd_dit_width(c),
             (long long)c->heads, (long long)c->ffn_dim, wd_dtype_option_name(o->dtype), WD_VERSION);
     if (o->trained_steps) fprintf(out, " in %lld steps", (long long)o->trained_steps);
     fprintf(out, ". Text encoder, tokenizer and VAE are the teacher's.\n\n");
