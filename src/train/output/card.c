@@ -136,6 +136,18 @@ static void write_usage(FILE *out, const wd_export_options *o, const char *word)
             word); /* "--" would begin a name */
 }
 
+/* transformers' tokenizer reads tokenizer.json; it makes one of SentencePiece's model only with two
+ * more packages, and otherwise says that it lacks tiktoken, which does not help. */
+static wd_status write_tokenizer(FILE *out, const char *folder, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    WD_TRY(wd_path_join(path, folder, "tokenizer/tokenizer.json", err));
+    if (!wd_path_exists(path))
+        fprintf(out, "\ndiffusers needs `pip install sentencepiece protobuf` for this folder's "
+                     "tokenizer, which has no `tokenizer.json`.\n");
+    return WD_OK;
+}
+
 wd_status wd__student_write_card(const char *folder, const wd_params *params,
                                  const wd_export_options *options, wd_err *err)
 {
@@ -159,8 +171,10 @@ wd_status wd__student_write_card(const char *folder, const wd_params *params,
         write_front_matter(out, &o);
         write_facts(out, params, &o);
         write_usage(out, &o, word);
+        status = write_tokenizer(out, folder, err);
         failed = ferror(out);
         failed = fclose(out) || failed;
+        if (status != WD_OK) goto out;
     }
     status = failed ? wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path)
                     : wd_file_write(path, text, bytes, err);
