@@ -131,12 +131,55 @@ static void nothing_is_said_without_need(void **state)
     assert_null(strstr(program.err, "fastest strategy that fits"));
 }
 
+/* The quick start's run, with other options for its batch, on this device. */
+static void plan_quick_start(const char *devices, const char *const *options)
+{
+    const char *arguments[32] = {"plan",  "--teacher_preset", "wan2.1-1.3b", "--height",
+                                 "512",   "--width",          "512",         "--student_steps",
+                                 "4",     "--num_steps",      "10000",       "--host_memory",
+                                 "32GiB", "--devices",        devices};
+    int n = 15;
+    while (*options) arguments[n++] = *options++;
+    wd_program_run_(&program, arguments);
+    wd_program_succeeded(&program);
+}
+
+static double seconds_of(const char *text, const char *before)
+{
+    const char *at = strstr(text, before);
+    assert_non_null(at);
+    return strtod(at + strlen(before), NULL);
+}
+
+/* Checkpointing that only costs time is named, with what the run takes without it: also where the
+ * optimizer's state then moves to host memory. Not where the run does not fit without it. */
+static void needless_checkpointing_is_named(void **state)
+{
+    (void)state;
+    static const char said[] = "without --gradient_checkpointing, and then takes ";
+    static const char *const with[] = {"--batch_size", "16", "--gradient_checkpointing", NULL};
+    static const char *const without[] = {"--batch_size", "16", NULL};
+    static const char *const on_device[] = {
+        "--batch_size", "16", "--gradient_checkpointing", "--optimizer_device", "device", NULL};
+    plan_quick_start("sim:rtx4090", with);
+    const double expected = seconds_of(program.err, said);
+    plan_quick_start("sim:rtx4090", without);
+    assert_null(strstr(program.err, said));
+    assert_non_null(strstr(program.out, "in host memory, since sim:0 has no room"));
+    assert_float_equal(seconds_of(program.out, " hours at "), expected, 1e-9);
+    plan_quick_start("sim:rtx4090", on_device);
+    assert_null(strstr(program.err, said));
+    plan_quick_start("sim:rtx4080", with);
+    assert_null(strstr(program.err, said));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_much_faster_is_named),
         cmocka_unit_test(what_it_costs_is_said),
         cmocka_unit_test(nothing_is_said_without_need),
+        cmocka_unit_test(needless_checkpointing_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,6 +51,8 @@ static void placements_draw_the_same(void **state)
         wd_program_succeeded(&program);
         if (!strstr(program.err, cases[i].taken))
             fail_msg("case %zu: expected %s, found %s", i, cases[i].taken, program.err);
+        if (*cases[i].device == 's' && strcmp(cases[i].strategy, "cpu"))
+            assert_non_null(strstr(program.err, "iB of sim:0, "));
         hash_of(i ? other : first, wd_test_path("pictures"));
         if (i) assert_string_equal(other, first);
     }
@@ -65,12 +67,12 @@ static void a_plan_is_exact_to_the_byte(void **state)
         char device[64];
         draw(wd_test_path("small"), "sim:64KiB", strategies[i]);
         wd_program_refused(&program, WD_DOES_NOT_FIT, "nothing was loaded");
-        const char *missing = strstr(program.err, " there; ");
+        const char *missing = strstr(program.err, " are missing (");
         assert_non_null(missing);
-        const int64_t needed = (64 << 10) + strtoll(missing + strlen(" there; "), NULL, 10);
+        const int64_t needed = (64 << 10) + strtoll(missing + strlen(" are missing ("), NULL, 10);
         snprintf(device, sizeof device, "sim:%" PRId64 "B", needed - 1);
         draw(wd_test_path("small"), device, strategies[i]);
-        wd_program_refused(&program, WD_DOES_NOT_FIT, "1 bytes are missing");
+        wd_program_refused(&program, WD_DOES_NOT_FIT, "1 B are missing (1 bytes)");
         snprintf(device, sizeof device, "sim:%" PRId64 "B", needed);
         draw(wd_test_path("small"), device, strategies[i]);
         wd_program_succeeded(&program);
@@ -171,6 +173,19 @@ static void evaluate(figures *out, const char *device, const char *strategy,
     json_decref(json);
 }
 
+/* A teacher's quantised copy is kept where the teacher is: it would not fit a device that is too
+ * small for the teacher. */
+static void a_quantised_copy_is_not_kept_whole(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "eval", "--teacher", tiny, "--quantisation", "int8", "--prompts",
+                   held_out, "--count", "2", "--steps", "2", "--reference_steps", "3",
+                   "--guidance_scale", "3", "--device", "sim:5MiB", "--teacher_device_strategy",
+                   "offload");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "weights under offload"));
+}
+
 static void eval_has_the_same_figures(void **state)
 {
     (void)state;
@@ -213,6 +228,7 @@ int main(void)
         cmocka_unit_test(a_refusal_names_what_fits),
         cmocka_unit_test(a14b_is_planned_from_its_headers),
         cmocka_unit_test(eval_has_the_same_figures),
+        cmocka_unit_test(a_quantised_copy_is_not_kept_whole),
         cmocka_unit_test(the_default_dtype_is_that_of_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,6 +38,25 @@ static void a_limit_of_file_sizes_is_an_error(void **state)
     assert_non_null(strstr(program.err, "limited/checkpoints/"));
 }
 
+/* Weights that a command writes for itself lie below TMPDIR: where they find no room the error says
+ * so. */
+static void temporary_weights_without_room_name_tmpdir(void **state)
+{
+    (void)state;
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &files), 0);
+    const rlim_t before = files.rlim_cur;
+    files.rlim_cur = 1 << 20;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &files), 0);
+    wd_program_run(&program, "eval", "--teacher", teacher, "--quantisation", "int8", "--prompts",
+                   wd_test_path("prompts.txt"), "--count", "1");
+    files.rlim_cur = before;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &files), 0);
+    wd_program_refused(&program, WD_IO, strerror(EFBIG));
+    assert_non_null(strstr(program.err, "of quantised weights will be written to "));
+    assert_non_null(strstr(program.err, "; set TMPDIR to a folder with room for "));
+}
+
 enum { FILES = 1000 };
 
 /* Mounts a disk of so many bytes and files, or changes the one that is there. */
@@ -234,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_of_file_sizes_is_an_error),
+        cmocka_unit_test(temporary_weights_without_room_name_tmpdir),
         cmocka_unit_test(a_run_goes_on_where_the_disk_is_full),
         cmocka_unit_test(forms_that_find_no_room),
         cmocka_unit_test(quantised_weights_that_find_no_room),

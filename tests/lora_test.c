@@ -123,6 +123,44 @@ static void converted_back(void **state)
     assert_true(same_file(again, twin));
 }
 
+/* What a file's name says of the expert that it is for; and LoRAs of one expert alone, unless that
+ * is all that is used. */
+static void names_of_the_other_expert_are_warned_of(void **state)
+{
+    (void)state;
+    char for_high[512], for_low[512], both[1100];
+    snprintf(for_high, sizeof for_high, "%s", wd_test_path("high_noise_model.safetensors"));
+    snprintf(for_low, sizeof for_low, "%s", wd_test_path("x_LowNoise.safetensors"));
+    snprintf(both, sizeof both, "%s:0.5,%s", high, for_low);
+    assert_int_equal(symlink(high, for_high), 0);
+    assert_int_equal(symlink(low, for_low), 0);
+    wd_program_run(&program, "inspect", tiny, "--teacher_lora", for_high, "--teacher_lora_2",
+                   for_low);
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "noise expert"));
+    wd_program_run(&program, "inspect", tiny, "--teacher_lora", both, "--teacher_lora_2", for_high);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "x_LowNoise.safetensors: by its name this LoRA is for the "
+                                        "low-noise expert"));
+    assert_non_null(strstr(program.err, "high_noise_model.safetensors: by its name this LoRA is "
+                                        "for the high-noise expert"));
+    assert_null(strstr(program.err, "expert alone"));
+    wd_program_run(&program, "inspect", tiny, "--teacher_lora", for_high);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "--teacher_lora changes the high-noise expert alone"));
+    wd_program_run(&program, "inspect", tiny, "--teacher_lora_2", for_low);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "--teacher_lora_2 changes the low-noise expert alone"));
+    wd_program_run(&program, "inspect", "--transformer", twin, "--teacher_lora", for_high);
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "noise expert"));
+    wd_program_run(&program, "convert", "--model", tiny, "--component", "transformer_2",
+                   "--teacher_lora_2", for_low, "--to", "comfyui", "--out",
+                   wd_test_path("one.safetensors"));
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "noise expert"));
+}
+
 static bool has_temporary_folder(const char *folder)
 {
     struct dirent *item;
@@ -152,6 +190,8 @@ static void every_command_takes_them(void **state)
         "--dtype", "float32", "--device", "cpu" /* the twin is of float32 */
     wd_program_run(&program, "sample", SAMPLE, "--teacher_lora", high, "--out", a);
     wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "of merged weights will be written to "));
+    assert_non_null(strstr(program.err, temporary));
     wd_program_run(&program, "sample", SAMPLE, "--transformer", twin, "--out", b);
     wd_program_succeeded(&program);
     wd_program_run(&program, "sample", SAMPLE, "--out", c);
@@ -247,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_students_bits),
         cmocka_unit_test(converted_back),
+        cmocka_unit_test(names_of_the_other_expert_are_warned_of),
         cmocka_unit_test(every_command_takes_them),
         cmocka_unit_test(no_signal_leaves_merged_weights),
     };

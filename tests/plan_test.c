@@ -188,7 +188,7 @@ static void a_plan_holds_to_the_byte(void **state)
         }
     }
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
-    assert_non_null(strstr(program.err, "1 bytes are missing"));
+    assert_non_null(strstr(program.err, "1 B are missing (1 bytes)"));
     assert_non_null(strstr(program.err, "student first moments"));
     assert_false(wd_path_exists(wd_test_path("short")));
     run_the_suggestions(5);

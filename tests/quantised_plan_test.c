@@ -137,18 +137,20 @@ static const json_t *strategy_of(const json_t *plan, const char *name)
     return NULL;
 }
 
+#define OTHER_FILES                                                                                \
+    "--text_encoder", text, "--tokenizer", WD_SOURCE_DIR "/models/wan-tiny/tokenizer", "--vae",    \
+        WD_SOURCE_DIR "/tests/fixtures/vae-2.1/vae"
+
 /* The plan of a student at 512x512 with a GPU of 24 GiB and so much host memory. */
 static json_t *plan_of(const char *high, const char *low, const char *memory)
 {
     wd_err err;
     json_t *plan;
-    wd_program_run(&program, "plan", "--transformer", high, "--transformer_2", low,
-                   "--text_encoder", text, "--tokenizer",
-                   WD_SOURCE_DIR "/models/wan-tiny/tokenizer", "--vae",
-                   WD_SOURCE_DIR "/tests/fixtures/vae-2.1/vae", "--teacher_preset", "wan2.2-a14b",
-                   "--teacher_dtype", "bfloat16", "--mixed_precision", "--gradient_checkpointing",
-                   "--height", "512", "--width", "512", "--host_memory", memory, "--json",
-                   "--devices", "sim:24GiB@link=25GB/s,compute=150TFLOP/s,cpu=1TFLOP/s");
+    wd_program_run(&program, "plan", "--transformer", high, "--transformer_2", low, OTHER_FILES,
+                   "--teacher_preset", "wan2.2-a14b", "--teacher_dtype", "bfloat16",
+                   "--mixed_precision", "--gradient_checkpointing", "--height", "512", "--width",
+                   "512", "--host_memory", memory, "--json", "--devices",
+                   "sim:24GiB@link=25GB/s,compute=150TFLOP/s,cpu=1TFLOP/s");
     wd_program_succeeded(&program);
     wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
     return plan;
@@ -204,6 +206,54 @@ static void every_form_on_three_machines(void **state)
     unlink(low);
 }
 
+/* The plan of a student of four steps, whose teacher has guidance, with 64 GiB of host memory and a
+ * slow link. */
+static json_t *plan_of_four_steps(const struct form *f)
+{
+    wd_err err;
+    json_t *plan;
+    char high[512], low[512];
+    snprintf(high, sizeof high, "%s", wd_test_path("high_noise"));
+    snprintf(low, sizeof low, "%s", wd_test_path("low_noise"));
+    write_form(high, f);
+    write_form(low, f);
+    wd_program_run(&program, "plan", "--transformer", high, "--transformer_2", low, OTHER_FILES,
+                   "--teacher_preset", "wan2.2-a14b", "--gradient_checkpointing", "--height", "512",
+                   "--width", "512", "--student_steps", "4", "--trajectory_steps", "8",
+                   "--host_memory", "64GiB", "--json", "--devices",
+                   "sim:24GiB@link=2GB/s,compute=600TFLOP/s,cpu=1TFLOP/s");
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
+    unlink(high);
+    unlink(low);
+    return plan;
+}
+
+/* What LoRAs for four steps would save is planned with the weights that they would leave: those
+ * that the files have quantised are quantised anew, whatever their form was, and the option for
+ * that is named. */
+static void loras_quantise_anew(void **state)
+{
+    (void)state;
+    double seconds[WD_DTYPE_COUNT] = {0};
+    for (int i = 0; i < FORMS; i++) {
+        const wd_dtype dtype = forms[i].dtype;
+        if (dtype != WD_BF16 && dtype != WD_F8_E4M3 && dtype != WD_Q8_0 && dtype != WD_Q4_K)
+            continue;
+        json_t *plan = plan_of_four_steps(&forms[i]);
+        const char *named = json_string_value(json_object_get(plan, "step_loras_teacher_dtype"));
+        seconds[dtype] = json_number_value(json_object_get(plan, "step_loras_seconds_per_step"));
+        if (dtype == WD_F8_E4M3 || dtype == WD_Q8_0)
+            assert_string_equal(named ? named : "none", "float8_e4m3fn");
+        else
+            assert_null(named);
+        json_decref(plan);
+    }
+    assert_true(seconds[WD_F8_E4M3] > 0);
+    assert_float_equal(seconds[WD_Q8_0], seconds[WD_F8_E4M3], 1e-9);
+    assert_true(seconds[WD_Q4_K] == 0); /* fewer bytes are faster here than no guidance */
+}
+
 static int open_table(void **state)
 {
     wd_err err;
@@ -221,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_on_three_machines),
+        cmocka_unit_test(loras_quantise_anew),
     };
     return cmocka_run_group_tests(tests, open_table, NULL);
 }

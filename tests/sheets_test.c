@@ -185,7 +185,7 @@ static void the_students_device_decodes_where_it_has_room(void **state)
     wd_program_run(&program, SMALL_RUN(roomy), INFO, "--save_samples", "--sample_prompts", "a fox",
                    "--sample_steps", "2", "--devices", device, "--teacher_device_strategy", "gpu",
                    "--teacher_window", "4", "--optimizer_device", "device");
-    wd_program_refused(&program, WD_DOES_NOT_FIT, "1 bytes are missing");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "1 B are missing (1 bytes)");
 }
 
 /* How long a run lasts says --data_path; a preset has nothing to decode pictures with. */

@@ -31,6 +31,14 @@ const char *wd_dims_text(char *out, size_t out_bytes, const int64_t *dim, int nd
     return out;
 }
 
+const char *wd_weights_text(char out[WD_WEIGHTS_TEXT], int64_t weights)
+{
+    const bool billions = weights >= 999500000; /* "%.3g" writes more millions as 1e+03 */
+    snprintf(out, WD_WEIGHTS_TEXT, "%.3g %s", (double)weights * (billions ? 1e-9 : 1e-6),
+             billions ? "billion" : "million");
+    return out;
+}
+
 /* ---- texts that grow line by line ---- */
 
 void wd_text_builder_say(wd_text_builder *p, const char *format, ...)

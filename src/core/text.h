@@ -32,6 +32,11 @@ size_t wd_append_text(char *out, size_t bytes, size_t used, const char *format, 
 /* Writes "[3, 16, 1, 2, 2]" into `out`; returns `out`. */
 const char *wd_dims_text(char *out, size_t out_bytes, const int64_t *dim, int ndim);
 
+/* Writes a model's number of weights, "671 million" or "1.42 billion", into `out`; returns `out`.
+ */
+enum { WD_WEIGHTS_TEXT = 24 };
+const char *wd_weights_text(char out[WD_WEIGHTS_TEXT], int64_t weights);
+
 /* ---- texts that grow line by line ---- */
 
 /* It remembers its first failure, so that the caller checks only wd_text_builder_take. */

@@ -167,12 +167,23 @@ static void a_buffer_that_is_too_small_is_not_passed(void **state)
     assert_int_equal(word[0], 'x');
 }
 
+static void weights_are_millions_or_billions(void **state)
+{
+    (void)state;
+    char text[WD_WEIGHTS_TEXT];
+    assert_string_equal(wd_weights_text(text, 671000), "0.671 million");
+    assert_string_equal(wd_weights_text(text, 999499999), "999 million");
+    assert_string_equal(wd_weights_text(text, 999500000), "1 billion");
+    assert_string_equal(wd_weights_text(text, 1418996800), "1.42 billion");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_terminal_obeys_is_replaced),
         cmocka_unit_test(whatever_leaves_is_plain),
         cmocka_unit_test(appended_text_stays_in_its_buffer),
+        cmocka_unit_test(weights_are_millions_or_billions),
         cmocka_unit_test(a_line_ends_where_a_control_does),
         cmocka_unit_test(a_shell_reads_the_text_back),
         cmocka_unit_test(what_needs_no_quotes_has_none),

@@ -76,6 +76,7 @@ static wd_status to_one_file(wd_merged *merged, const wd_convert_options *option
     wd_pipeline_parts parts = WD_PARTS_OF(options);
     wd_pipeline pipeline;
     parts.lora[!second] = NULL; /* of the expert that is not converted */
+    parts.one_expert = true;
     if (snprintf(workflow, sizeof workflow, "%s.json", options->out) >= (int)sizeof workflow)
         return wd_fail(err, WD_INVALID_ARGUMENT, "%.400s...: path is too long", options->out);
     WD_TRY(wd_pipeline_open_parts(&pipeline, options->model, &parts, err));

@@ -104,6 +104,7 @@ static wd_status plan(wd_eval_job *j, wd_err *err)
         .text = j->embeds.cache,
         .model = {&j->model_options[TEACHER], &j->model_options[STUDENT]},
         .models = SIDES,
+        .alike = !o->student, /* the same model, quantised */
         .vae = &j->pipeline[TEACHER],
         .batch = o->batch_size,
         .decodes_beside = true,
@@ -355,9 +356,7 @@ static wd_status quantise(wd_eval_job *j, wd_err *err)
 {
     wd_pipeline *student = &j->pipeline[STUDENT];
     if (!j->options->quantisation) return WD_OK;
-    if (!*j->merged.folder) WD_TRY(wd_merged_make_folder(&j->merged, err));
-    student->overlay.folder = j->merged.folder;
-    WD_TRY(wd_pipeline_make_overlay(student, err));
+    WD_TRY(wd_merged_add(&j->merged, student, err));
     return require_quantised(student, err);
 }
 

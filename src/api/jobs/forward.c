@@ -293,9 +293,10 @@ wd_status wd__forward_on(wd_run *run, const wd_forward_options *options, wd_err 
     wd_pipeline pipeline;
     wd_merged merged = {0};
     wd_safetensors *in = NULL;
-    const wd_pipeline_parts parts = WD_PARTS_OF(options);
+    wd_pipeline_parts parts = WD_PARTS_OF(options);
     wd_forward_call call = {.options = options, .pipeline = &pipeline, .run = run};
     wd_status status;
+    parts.one_expert = true;
     WD_TRY_OUT(wd_pipeline_open_parts(&pipeline, options->model, &parts, err));
     WD_TRY_OUT(wd__tensor_file_check(options->out, "--out", options->in, err));
     WD_TRY_OUT(wd_safetensors_open(&in, options->in, err));

@@ -60,7 +60,7 @@ static void plan_program(wd_memory_plan *plan, const wd_train_setup *s)
 /* Logs the values that were chosen for open options. */
 static void say_run(const wd_train_setup *s)
 {
-    char steps[48] = "", minutes[48] = "";
+    char steps[48] = "", minutes[48] = "", weights[WD_WEIGHTS_TEXT];
     const wd_train_options *o = &s->options;
     const wd_stepper_options *m = &s->trainer.stepper;
     if (o->num_steps)
@@ -69,10 +69,9 @@ static void say_run(const wd_train_setup *s)
     if (o->max_minutes > 0)
         snprintf(minutes, sizeof minutes, ", at most %g minutes", o->max_minutes);
     wd_log(WD_LOG_INFO,
-           "student: %.3g million weights, %" PRId64 " block%s of width %" PRId64 ", %s; %" PRId64
-           "x%" PRId64 " pixels, %" PRId64 " prompts, %" PRId64
-           " samples a step, learning rate %.3g%s%s",
-           (double)wd_dit_parameters(&m->student) * 1e-6, m->student.layers,
+           "student: %s weights, %" PRId64 " block%s of width %" PRId64 ", %s; %" PRId64 "x%" PRId64
+           " pixels, %" PRId64 " prompts, %" PRId64 " samples a step, learning rate %.3g%s%s",
+           wd_weights_text(weights, wd_dit_parameters(&m->student)), m->student.layers,
            m->student.layers == 1 ? "" : "s", wd_dit_width(&m->student),
            m->student_dtype == WD_BF16 ? "bf16" : "fp32", o->width, o->height, s->data.count,
            wd_stepper_step_samples(m), o->lr, steps, minutes);

@@ -6,6 +6,7 @@
 #define WD_API_PLAN_DRAWING_IMPL_H
 
 #include "api/plan/drawing_plan.h"
+#include "dev/device_open.h"
 
 enum { WD_DRAWING_STRATEGIES = 4 };
 
@@ -42,6 +43,9 @@ wd_status wd__drawing_search_open(wd_drawing_search *search, const wd_drawing *d
 /* search->plan = the plan of the strategy with the most pictures at a time that fits; *fits false:
  * none does, and the plan is the one that needs least. */
 wd_status wd__drawing_try(bool *fits, wd_drawing_search *search, wd_strategy strategy, wd_err *err);
+
+/* Writes the short name of the run's device, "sim:0", into `out`. Returns `out`. */
+const char *wd__drawing_device_name(char out[WD_DEVICE_SHORT_NAME], const wd_run *run);
 
 /* Lists the strategies of auto in their order, and returns their number. */
 int wd__drawing_strategies(wd_strategy out[WD_DRAWING_STRATEGIES], const wd_run *run);

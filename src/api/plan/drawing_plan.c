@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "api/options/teacher_choice.h"
 #include "api/plan/drawing_impl.h"
@@ -274,6 +275,7 @@ wd_status wd__drawing_try(bool *fits, wd_drawing_search *s, wd_strategy strategy
     s->plan = (wd_drawing_plan){.strategy = strategy,
                                 .batch = d->batch ? s->batch : 1,
                                 .in_turn = !d->decodes_beside,
+                                .alike = d->alike,
                                 .encoder = s->encoder,
                                 .decoder = s->decoder,
                                 .device_bytes_max = s->device_max,
@@ -347,13 +349,21 @@ static wd_status choose(wd_drawing_plan *out, bool *found, wd_drawing_search *s,
     return WD_OK;
 }
 
+const char *wd__drawing_device_name(char out[WD_DEVICE_SHORT_NAME], const wd_run *run)
+{
+    const char *name = wd_device_name(run->device); /* "sim:0 (...)" */
+    snprintf(out, WD_DEVICE_SHORT_NAME, "%.*s", (int)strcspn(name, " "), name);
+    return out;
+}
+
 static void say_plan(const wd_drawing_plan *p, const wd_drawing_search *s)
 {
-    char device[96] = "", bytes[32], host[32], mapped[32];
+    char device[96] = "", name[WD_DEVICE_SHORT_NAME], bytes[32], host[32], mapped[32];
     const wd_run *run = s->drawing->run;
+    wd__drawing_device_name(name, run);
     if (!is_processor(run))
-        snprintf(device, sizeof device, "%s of %.40s, ",
-                 wd_bytes_text(bytes, sizeof bytes, p->device_bytes), wd_device_name(run->device));
+        snprintf(device, sizeof device, "%s of %s, ",
+                 wd_bytes_text(bytes, sizeof bytes, p->device_bytes), name);
     wd_log(WD_LOG_INFO,
            "drawing: weights under %s, %" PRId64 " at a time; planned are %s%s of host "
            "memory",
@@ -361,10 +371,10 @@ static void say_plan(const wd_drawing_plan *p, const wd_drawing_search *s)
            wd_bytes_text(host, sizeof host, p->host_bytes));
     if (p->encoder != run->device)
         wd_log(WD_LOG_INFO, "the processor encodes the prompts: %s cannot, or has no room for it",
-               wd_device_name(run->device));
+               name);
     if (p->decoder != run->queue)
         wd_log(WD_LOG_INFO, "the processor decodes the pictures: %s cannot, or has no room for it",
-               wd_device_name(run->device));
+               name);
     if (is_cached(p)) return;
     wd_log(WD_LOG_WARNING,
            "%s of weights are used where their files are mapped, and less host memory is left to "
@@ -404,7 +414,7 @@ wd_status wd_drawing_encode(const wd_drawing_plan *plan, wd_text_cache *text, wd
 void wd_drawing_follow(wd_drawing_model_options *options, const wd_drawing_plan *plan,
                        const wd_run *run, int model)
 {
-    options->strategy = model ? WD_STRATEGY_gpu : plan->strategy;
+    options->strategy = model && !plan->alike ? WD_STRATEGY_gpu : plan->strategy;
     options->batch_max = plan->batch;
     options->processor = run->host;
 }

@@ -20,10 +20,11 @@ typedef struct wd_drawing {
     const wd_run *run;
     wd_text_cache *text;
     /* Models that are open together. The first has the strategy, and all of them the plan's number
-     * of pictures at a time; another one stays on the device as a whole. Their strategies and
-     * batch_max are not read. */
+     * of pictures at a time; another one stays on the device as a whole, unless they are `alike`.
+     * Their strategies and batch_max are not read. */
     const wd_drawing_model_options *model[WD_DRAWING_MODELS_MAX];
     int models;
+    bool alike;              /* as large as each other: all have the strategy */
     const wd_pipeline *vae;  /* the pipeline whose VAE decodes */
     int64_t batch;           /* pictures at a time that the user asked for; 0: the plan chooses */
     bool decodes_beside;     /* the models stay open while pictures are decoded */
@@ -36,6 +37,7 @@ typedef struct wd_drawing {
 typedef struct wd_drawing_plan {
     wd_strategy strategy; /* cpu, gpu, offload or disk */
     int64_t batch;        /* pictures at a time */
+    bool alike;           /* as the drawing's */
     bool in_turn;         /* all pictures are drawn, and the models closed, before any is decoded */
     wd_device *encoder;   /* of the run */
     wd_queue *sampler, *decoder;             /* of the run */

@@ -13,18 +13,21 @@ enum { SUGGESTIONS_MAX = 3, COMMAND_MAX = 1 << 15 };
 
 static void say_place(const wd_drawing_plan *p, const char *place, size_t needed, size_t there)
 {
-    char need[32], is[32];
+    char need[32], is[32], missing[32];
     if (needed <= there) return;
-    wd_log(WD_LOG_ERROR, "%s: %s of %s needed, %s there; %zu bytes are missing",
+    wd_log(WD_LOG_ERROR, "%s: %s of %s needed, %s there; %s are missing (%zu bytes)",
            wd_strategy_name(p->strategy), wd_bytes_text(need, sizeof need, needed), place,
-           wd_bytes_text(is, sizeof is, there), needed - there);
+           wd_bytes_text(is, sizeof is, there),
+           wd_bytes_text(missing, sizeof missing, needed - there), needed - there);
 }
 
 static void say_missing(const wd_drawing_search *s)
 {
+    char name[WD_DEVICE_SHORT_NAME];
+    wd__drawing_device_name(name, s->drawing->run);
     for (int i = 0; i < s->refusals; i++) {
         const wd_drawing_plan *p = &s->refused[i];
-        say_place(p, wd_device_name(s->drawing->run->device), p->device_bytes, p->device_bytes_max);
+        say_place(p, name, p->device_bytes, p->device_bytes_max);
         say_place(p, "host memory", p->host_bytes, p->host_bytes_max);
     }
 }
@@ -58,7 +61,7 @@ static void begin_variant(variant *v, const wd_drawing *d, bool bfloat16)
 
 static void say_variant(variant *v, const wd_drawing_plan *p)
 {
-    char device[96] = "", bytes[32], host[32];
+    char device[96] = "", name[WD_DEVICE_SHORT_NAME], bytes[32], host[32];
     const wd_run *run = v->drawing.run;
     const wd_option_value change[] = {
         {"teacher_device_strategy", wd_strategy_name(p->strategy)},
@@ -66,8 +69,9 @@ static void say_variant(variant *v, const wd_drawing_plan *p)
         {"dtype", "bfloat16"},
     };
     if (p->device_bytes)
-        snprintf(device, sizeof device, "%s of %.40s, ",
-                 wd_bytes_text(bytes, sizeof bytes, p->device_bytes), wd_device_name(run->device));
+        snprintf(device, sizeof device, "%s of %s, ",
+                 wd_bytes_text(bytes, sizeof bytes, p->device_bytes),
+                 wd__drawing_device_name(name, run));
     wd_job_command(v->command, sizeof v->command, v->drawing.job, v->drawing.options, change,
                    v->bfloat16 ? 3 : 2);
     wd_log(WD_LOG_ERROR, "  # %s%s of host memory", device,

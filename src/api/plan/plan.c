@@ -37,8 +37,31 @@ static const char *name_of_teacher(const wd_plan_options *o, const wd_train_setu
     return *s->teacher.path ? s->teacher.path : o->teacher_preset;
 }
 
-/* Plans the same run with another guidance. Returns seconds per step; 0: no plan with it. */
-static double plan_with_guidance(float scale, const wd_train_plan *plan,
+/* Whether the teacher's files have quantised weights, or will have: what LoRAs change of these is
+ * made anew, and no longer the files'. */
+static bool has_quantised_weights(const wd_pipeline *teacher)
+{
+    wd_safetensors *set;
+    bool found = false;
+    if (!*teacher->path ||
+        wd_pipeline_open_weights(&set, teacher, WD_COMPONENT_TRANSFORMER, NULL) != WD_OK)
+        return false;
+    for (int64_t i = 0; i < wd_safetensors_count(set) && !found; i++)
+        found = wd_dtype_is_quantised(wd_safetensors_at(set, i)->tensor.dtype);
+    wd_safetensors_close(set);
+    return found;
+}
+
+/* Gives the teacher the sizes of one that is quantised to `dtype` on its way in. */
+static void requantise(wd_train_setup *setup, wd_dtype dtype)
+{
+    setup->teacher.overlay.quantised = dtype;
+    *setup->teacher.path = '\0'; /* sizes are then those of a preset */
+}
+
+/* Plans the same run with another guidance, and its teacher quantised anew unless that is WD_F32.
+ * Returns seconds per step; 0: no plan with it. */
+static double plan_with_guidance(float scale, wd_dtype quantised, const wd_train_plan *plan,
                                  const wd_train_setup *setup)
 {
     wd_train_variant *other;
@@ -46,6 +69,7 @@ static double plan_with_guidance(float scale, const wd_train_plan *plan,
     if (wd_alloc((void **)&other, 1, sizeof *other, "a plan", NULL) != WD_OK) return 0;
     wd__train_variant_begin(other, setup);
     for (int i = 0; i < 2; i++) other->setup.trainer.stepper.guidance_scale[i] = scale;
+    if (quantised != WD_F32) requantise(&other->setup, quantised);
     const bool fits = wd__train_variant_fits(other, plan);
     const double seconds = fits ? other->plan.chosen.step_seconds : 0;
     wd_free(other);
@@ -60,20 +84,29 @@ static bool is_guided(const wd_train_setup *setup)
 /* With guidance the teacher makes two evaluations for each velocity. */
 static double plan_guided(const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    return is_guided(setup) ? 0 : plan_with_guidance(2, plan, setup);
+    return is_guided(setup) ? 0 : plan_with_guidance(2, WD_F32, plan, setup);
 }
 
 /* LoRAs with which a teacher draws in four steps without guidance are published for the models of
- * 14 billion weights: lightx2v's. Returns the seconds per step of the same run with them; 0: the
- * run is none for them, or has LoRAs. */
-static double plan_with_step_loras(const wd_train_plan *plan, const wd_train_setup *setup)
+ * 14 billion weights: lightx2v's. They change most matrices of the blocks. Says what the same run
+ * takes with them, if that is less; not of a run that is none for them, has LoRAs, or is resumed,
+ * which keeps those that it had. */
+static wd_step_loras plan_step_loras(const wd_train_plan *plan, const wd_train_setup *setup)
 {
     enum { STEPS = 4, BILLION_WEIGHTS = 14 };
+    const wd_step_loras none = {0};
     const int64_t steps = setup->options.student_steps;
-    const bool has = setup->teacher.lora[0] || setup->teacher.lora[1];
-    if (has || !is_guided(setup) || steps < 1 || steps > STEPS || plan->no_teacher) return 0;
-    if (wd_dit_parameters(&setup->teacher.dit) / 1000000000 != BILLION_WEIGHTS) return 0;
-    return plan_with_guidance(1, plan, setup);
+    const bool has = setup->teacher.lora[0] || setup->teacher.lora[1] || *setup->resume;
+    if (has || !is_guided(setup) || steps < 1 || steps > STEPS || plan->no_teacher) return none;
+    if (wd_dit_parameters(&setup->teacher.dit) / 1000000000 != BILLION_WEIGHTS) return none;
+    const wd_dtype asked = setup->teacher.overlay.quantised;
+    const bool quantised = has_quantised_weights(&setup->teacher);
+    const wd_dtype dtype = !quantised ? WD_F32 : asked == WD_F32 ? WD_F8_E4M3 : asked;
+    const double seconds = plan_with_guidance(1, dtype, plan, setup);
+    if (seconds >= plan->chosen.step_seconds) return none;
+    return (wd_step_loras){.seconds = seconds,
+                           .teacher_dtype =
+                               dtype == asked || !quantised ? NULL : wd_dtype_option_name(dtype)};
 }
 
 static wd_status check_svg(const char *path, wd_err *err)
@@ -132,7 +165,7 @@ static wd_status say_plan(char **text, const wd_plan_options *options, const wd_
                                  .lacks_disk = lacks_disk(&disks, s),
                                  .verbose = options->verbose,
                                  .guided_seconds = plan_guided(where, s),
-                                 .step_loras_seconds = plan_with_step_loras(where, s),
+                                 .step_loras = plan_step_loras(where, s),
                                  .disks = &disks};
     if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (options->svg) WD_TRY(wd_plan_svg_write(options->svg, &table, err));

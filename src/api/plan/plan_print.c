@@ -262,6 +262,22 @@ static void say_legend(wd_text_builder *p, const wd_plan_table *t)
         has_ranks(t) ? ", \"sent\" to other ranks by the rank that sends most" : "");
 }
 
+static void say_step_loras(wd_text_builder *p, const wd_step_loras *loras)
+{
+    if (!(loras->seconds > 0)) return;
+    wd_text_builder_say(p,
+                        "with LoRAs for four steps without guidance, such as lightx2v's, the "
+                        "teacher makes one evaluation for each velocity, and a step takes %.3g s: "
+                        "--teacher_lora, --guidance_scale 1",
+                        loras->seconds);
+    if (loras->teacher_dtype)
+        wd_text_builder_say(p,
+                            ", and --teacher_dtype %s, without which weights that LoRAs change do "
+                            "not stay quantised",
+                            loras->teacher_dtype);
+    wd_text_builder_say(p, " (docs/which-recipe.md)\n");
+}
+
 static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
 {
     const char *small = wd__train_plan_lacks_to_encode(t->plan);
@@ -286,12 +302,7 @@ static void say_strategies(wd_text_builder *p, const wd_plan_table *t)
             "this run has no guidance; with it the teacher makes two evaluations for each "
             "velocity: %.3g s per step\n",
             t->guided_seconds);
-    if (t->step_loras_seconds > 0)
-        wd_text_builder_say(p,
-                            "with LoRAs for four steps without guidance, such as lightx2v's, the "
-                            "teacher makes one evaluation for each velocity, and a step takes %.3g "
-                            "s: --teacher_lora, --guidance_scale 1 (docs/which-recipe.md)\n",
-                            t->step_loras_seconds);
+    say_step_loras(p, &t->step_loras);
     if (*wd_optimizer_place_text(place, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", place);
     if (*wd_target_reuse_text(reuse, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", reuse);
     if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_text_builder_say(p, "%s\n", sheets);
@@ -467,7 +478,7 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b, s:I, s:s, s:s?, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "s:b, s:I, s:s, s:s?, s:I, s:o, s:o, s:s?, s:o, s:o, s:o, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.stepper.student),
@@ -485,7 +496,8 @@ json_t *wd__plan_table_json(const wd_plan_table *table)
         "target_reuse", (json_int_t)reuse, "guided_seconds_per_step",
         table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null(),
         "step_loras_seconds_per_step",
-        table->step_loras_seconds > 0 ? json_real(table->step_loras_seconds) : json_null(), "disk",
+        table->step_loras.seconds > 0 ? json_real(table->step_loras.seconds) : json_null(),
+        "step_loras_teacher_dtype", table->step_loras.teacher_dtype, "disk",
         wd__disk_plan_json(table->disks), "verdict", wd__plan_verdict_json(table), "targets",
         wd__targets_plan_json(table->plan, table->setup), "validation",
         wd__validation_plan_json(table->plan, table->setup));

@@ -8,6 +8,13 @@
 #include "api/plan/train_plan.h"
 #include "core/text.h"
 
+/* The same run with LoRAs of the teacher for four steps without guidance. */
+typedef struct wd_step_loras {
+    double seconds;            /* per step; 0: nothing to say */
+    const char *teacher_dtype; /* of the option that it needs, too, since weights that LoRAs change
+                                * do not stay quantised without it; NULL: none */
+} wd_step_loras;
+
 /* All strategies' plans [WD_STRATEGY_auto], and the best of them. */
 typedef struct wd_plan_table {
     const wd_train_plan *plan;
@@ -21,8 +28,7 @@ typedef struct wd_plan_table {
     bool verbose;                  /* text only: all strategies, columns and items */
     double guided_seconds; /* per step of the same run with guidance; 0: it has guidance, or does
                             * not fit with it */
-    double step_loras_seconds; /* per step of the same run, whose teacher has LoRAs for four steps
-                                * without guidance; 0: nothing to say */
+    wd_step_loras step_loras;
     const wd_disk_plan *disks;
 } wd_plan_table;
 

@@ -340,12 +340,13 @@ void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setu
 static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory, int place,
                         size_t there)
 {
-    char needed[32], free[32], item[32], beside[160];
+    char needed[32], free[32], missing[32], item[32], beside[160];
     const size_t peak = peak_of(plan, memory, place);
     if (peak <= there) return;
-    wd_log(WD_LOG_ERROR, "%s: %s needed, %s there; %zu bytes are missing. Needed for:",
+    wd_log(WD_LOG_ERROR, "%s: %s needed, %s there; %s are missing (%zu bytes). Needed for:",
            wd_place_name(plan->devices, place), wd_bytes_text(needed, sizeof needed, peak),
-           wd_bytes_text(free, sizeof free, there), peak - there);
+           wd_bytes_text(free, sizeof free, there),
+           wd_bytes_text(missing, sizeof missing, peak - there), peak - there);
     for (int i = 0; i < memory->items; i++)
         if (memory->item[i].place == place && memory->item[i].bytes >= peak / 100)
             wd_log(WD_LOG_ERROR, "  %-10s %-32s %s", wd_memory_phase_name(memory->item[i].phase),
@@ -533,11 +534,48 @@ static advice find_advice(const wd_train_plan *plan, const wd_train_setup *setup
     return best;
 }
 
+/* The seconds per step without checkpointing, wherever the options let the optimizer's state be; of
+ * a run that does not fit without it, those of the plan. */
+static double seconds_without_checkpointing(const wd_train_plan *plan, const wd_train_setup *setup)
+{
+    const wd_state_place now = setup->trainer.stepper.place;
+    const wd_state_place last = plan->devices->processor == 0 ? now : WD_STATE_ON_HOST;
+    double best = plan->chosen.step_seconds;
+    wd_train_variant *run;
+    if (wd_alloc((void **)&run, 1, sizeof *run, "a plan", NULL) != WD_OK) return best;
+    for (int i = now; i <= (int)last; i++) {
+        const wd_state_place place = (wd_state_place)i;
+        if (place != now && !wd__state_may_be(place, &setup->given)) continue;
+        wd__train_variant_begin(run, setup);
+        run->setup.options.gradient_checkpointing = false;
+        run->setup.trainer.stepper.checkpointing = false;
+        wd__state_put(place, &run->setup.options, &run->setup.trainer.stepper);
+        if (wd__train_variant_fits(run, plan) && run->plan.chosen.step_seconds < best)
+            best = run->plan.chosen.step_seconds;
+    }
+    wd_free(run);
+    return best;
+}
+
+/* Checkpointing costs time, and only saves memory. */
+static void advise_against_checkpointing(const wd_train_plan *plan, const wd_train_setup *setup)
+{
+    const double now = plan->chosen.step_seconds;
+    if (!setup->trainer.stepper.checkpointing) return;
+    const double without = seconds_without_checkpointing(plan, setup);
+    if (without <= GAIN * now)
+        wd_log(WD_LOG_INFO,
+               "the run also fits without --gradient_checkpointing, and then takes %.3g s per step "
+               "instead of %.3g",
+               without, now);
+}
+
 void wd__advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
 {
     char missing[WD_PLAN_MISSING_TEXT];
     const wd_strategy_plan *now = &plan->chosen, *nearly = find_nearly_fitting(plan);
     warn_of_slow_choice(plan);
+    advise_against_checkpointing(plan, setup);
     if (!nearly) return;
     const advice best = find_advice(plan, setup);
     if (*best.options)

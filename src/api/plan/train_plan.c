@@ -34,19 +34,6 @@ static wd_status choose_strategy(wd_train_plan *p, const wd_train_setup *s, wd_e
 
 /* ---- sizes ---- */
 
-/* Weights that LoRAs change or that are quantised have no data until they have been written. */
-static uint64_t bytes_to_write(const wd_safetensors *weights)
-{
-    uint64_t bytes = 0;
-    for (int64_t i = 0; i < wd_safetensors_count(weights); i++) {
-        const wd_safetensors_entry *e = wd_safetensors_at(weights, i);
-        if (e->tensor.data) continue;
-        bytes += wd_tensor_bytes(&e->tensor);
-        if (e->scale) bytes += wd_tensor_bytes(&e->scale->tensor);
-    }
-    return bytes;
-}
-
 /* Without a teacher its stages take neither memory nor time. */
 static void size_of_none(wd_train_plan *p, const wd_train_setup *s)
 {
@@ -77,7 +64,7 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
                                           e ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER,
                                           err);
         files[e].weights = weights[e];
-        if (status == WD_OK) p->merged_bytes += bytes_to_write(weights[e]);
+        if (status == WD_OK) p->merged_bytes += wd_overlay_bytes_to_write(weights[e]);
     }
     if (weights[0])
         snprintf(p->weights_file, sizeof p->weights_file, "%s",

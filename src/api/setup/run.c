@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/setup/memory_report.h"
 #include "api/setup/ranks.h"
 #include "api/setup/rate_cache.h"
 #include "core/host.h"
@@ -81,13 +82,50 @@ wd_status wd_merged_make_folder(wd_merged *out, wd_err *err)
                    above, strerror(errno));
 }
 
+/* The bytes of both experts that will be written. */
+static wd_status count_bytes(uint64_t *out, const wd_pipeline *p, wd_err *err)
+{
+    static const wd_component expert[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
+    wd_safetensors *set;
+    *out = 0;
+    for (int e = 0; e < 2; e++) {
+        if (!p->has[expert[e]]) continue;
+        WD_TRY(wd_pipeline_open_weights(&set, p, expert[e], err));
+        *out += wd_overlay_bytes_to_write(set);
+        wd_safetensors_close(set);
+    }
+    return WD_OK;
+}
+
+wd_status wd_merged_add(wd_merged *m, wd_pipeline *p, wd_err *err)
+{
+    const bool quantises = p->overlay.quantised != WD_F32;
+    char size[32];
+    uint64_t bytes;
+    wd_err why = {0};
+    if (!*m->folder) WD_TRY(wd_merged_make_folder(m, err));
+    p->overlay.folder = m->folder;
+    WD_TRY(count_bytes(&bytes, p, err));
+    wd_bytes_text(size, sizeof size, bytes);
+    if (bytes)
+        wd_log(WD_LOG_INFO,
+               "%s: %s of %s weights will be written to %s, and removed at the end; TMPDIR names "
+               "another folder",
+               quantises ? "quantisation" : "LoRAs", size, quantises ? "quantised" : "merged",
+               m->folder);
+    const wd_status status = wd_pipeline_make_overlay(p, &why);
+    if (status == WD_OK) return WD_OK;
+    return wd_fail(err, status, "%s%s%s", why.message,
+                   status == WD_IO ? "; set TMPDIR to a folder with room for " : "",
+                   status == WD_IO ? size : "");
+}
+
 wd_status wd_merged_open(wd_merged *out, wd_pipeline *p, wd_dtype dtype, wd_err *err)
 {
     *out->folder = '\0';
     if (!p->lora[0] && !p->lora[1]) return WD_OK;
-    WD_TRY(wd_merged_make_folder(out, err));
-    p->overlay = (wd_overlay){.folder = out->folder, .dtype = dtype};
-    return wd_pipeline_make_overlay(p, err);
+    p->overlay = (wd_overlay){.dtype = dtype};
+    return wd_merged_add(out, p, err);
 }
 
 void wd_merged_close(wd_merged *merged)

@@ -38,8 +38,13 @@ typedef struct wd_merged {
 /* Makes a new folder below TMPDIR (or /tmp). */
 wd_status wd_merged_make_folder(wd_merged *out, wd_err *err);
 
-/* Merges the pipeline's LoRAs, if it has any, into such a folder, in `dtype` (see wd_overlay).
- * The pipeline refers to `out`, which must not be moved. Close it, too, where this fails. */
+/* Writes what p->overlay says of the pipeline, and its LoRAs, into the folder, which is made if it
+ * is not there; the log says before how much that is, and where. The pipeline refers to `merged`,
+ * which must not be moved. Close it, too, where this fails. */
+wd_status wd_merged_add(wd_merged *merged, wd_pipeline *pipeline, wd_err *err);
+
+/* Merges the pipeline's LoRAs, if it has any, in `dtype` (see wd_overlay), as wd_merged_add does.
+ */
 wd_status wd_merged_open(wd_merged *out, wd_pipeline *pipeline, wd_dtype dtype, wd_err *err);
 void wd_merged_close(wd_merged *merged); /* a zeroed one is fine */
 

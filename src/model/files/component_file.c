@@ -132,22 +132,46 @@ wd_status wd_component_file_check(const wd_safetensors *set, const wd_tensor_tab
     return WD_OK;
 }
 
-void wd__component_file_warn_of_expert(const char *path, wd_component component, bool alone)
+/* Which expert a file is for, by its name; "": it does not say. */
+static const char *expert_by_name(const char *path)
 {
-    const bool second = component == WD_COMPONENT_TRANSFORMER_2;
     const char *name = wd_path_name(path);
     const bool high = wd__name_contains(name, "high_noise") || wd__name_contains(name, "highnoise");
     const bool low = wd__name_contains(name, "low_noise") || wd__name_contains(name, "lownoise");
-    if (second ? high && !low : low && !high)
+    return high == low ? "" : high ? "high" : "low";
+}
+
+void wd__component_file_warn_of_expert(const char *path, wd_component component, bool alone)
+{
+    const bool second = component == WD_COMPONENT_TRANSFORMER_2;
+    const char *expert = expert_by_name(path);
+    if (!strcmp(expert, second ? "high" : "low"))
         wd_log(WD_LOG_WARNING,
                "%s: by its name this is the %s-noise expert, and it is given as the other one: "
                "--transformer is for high noise, --transformer_2 for low noise",
-               path, second ? "high" : "low");
-    else if (alone && high && !low)
+               path, expert);
+    else if (alone && *expert == 'h')
         wd_log(WD_LOG_WARNING,
                "%s: by its name this is the high-noise expert of two, and no --transformer_2 is "
                "given: it is taken for a whole model",
                path);
+}
+
+void wd__loras_warn_of_expert(const char *loras, wd_component component)
+{
+    const bool second = component == WD_COMPONENT_TRANSFORMER_2;
+    char path[WD_PATH_MAX];
+    for (const char *at = loras; *at; at += *at == ',') {
+        const size_t length = strcspn(at, ",");
+        snprintf(path, sizeof path, "%.*s", (int)length, at);
+        at += length;
+        const char *expert = expert_by_name(path);
+        if (!strcmp(expert, second ? "high" : "low"))
+            wd_log(WD_LOG_WARNING,
+                   "%s: by its name this LoRA is for the %s-noise expert, and it is given for the "
+                   "other one: --teacher_lora is for high noise, --teacher_lora_2 for low noise",
+                   path, expert);
+    }
 }
 
 /* ---- configurations ---- */

@@ -28,6 +28,9 @@ wd_status wd_component_file_check(const wd_safetensors *set, const wd_tensor_tab
  * `alone`, that it is one of two. */
 void wd__component_file_warn_of_expert(const char *path, wd_component component, bool alone);
 
+/* The same of the files of LoRAs, "FILE[:strength],...", of one of two experts. */
+void wd__loras_warn_of_expert(const char *loras, wd_component component);
+
 /* Whether `text` has `part` in it, whatever the case of its letters (ASCII). */
 bool wd__name_contains(const char *text, const char *part);
 

@@ -308,6 +308,18 @@ wd_status wd_overlay_write(uint64_t *bytes, const wd_safetensors *set, const cha
 
 /* ---- its use ---- */
 
+uint64_t wd_overlay_bytes_to_write(const wd_safetensors *set)
+{
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
+        const wd_safetensors_entry *e = wd_safetensors_at(set, i);
+        if (e->tensor.data) continue;
+        bytes += wd_tensor_bytes(&e->tensor);
+        if (e->scale) bytes += wd_tensor_bytes(&e->scale->tensor);
+    }
+    return bytes;
+}
+
 /* Whether the file has the job's tensors, and no others, in their dtypes and shapes. */
 static bool is_of_job(const wd_safetensors *file, const job *j)
 {

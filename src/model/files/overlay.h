@@ -28,6 +28,9 @@ typedef struct wd_overlay {
 wd_status wd_overlay_apply(wd_safetensors *set, const char *loras, const wd_tensor_table *table,
                            const wd_overlay *overlay, wd_err *err);
 
+/* The bytes of the set's tensors that have no data yet: those of the file, once it is written. */
+uint64_t wd_overlay_bytes_to_write(const wd_safetensors *set);
+
 /* Writes the file, unless it is there: *bytes of it, 0 if it was. Several processes may at the same
  * time: the file of the first one stays, and is never replaced. */
 wd_status wd_overlay_write(uint64_t *bytes, const wd_safetensors *set, const char *loras,

@@ -30,8 +30,9 @@ typedef struct wd_pipeline_parts {
     const char *preset;                   /* says what no file does: see wd__preset_complete */
     const char *lora[2];                  /* LoRAs of each expert: see wd__loras_open */
     bool ignores_unknown; /* tensors that no Wan model has are left out: see wd_extra_check */
-    bool is_start; /* a student starts from it: the log says neither which preset was taken, nor
-                    * whether a file is given for the wrong one of two experts */
+    bool is_start;   /* a student starts from it: the log says neither which preset was taken, nor
+                      * whether a file is given for the wrong one of two experts */
+    bool one_expert; /* of two, only one is used: LoRAs for it alone are no reason to warn */
 } wd_pipeline_parts;
 
 typedef struct wd_pipeline {

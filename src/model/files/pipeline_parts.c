@@ -153,6 +153,22 @@ static wd_status complete(wd_pipeline *p, const wd_pipeline_parts *parts, wd_err
     return WD_OK;
 }
 
+/* Warns of what is legal, but seldom meant. */
+static void warn_of_loras(const wd_pipeline *p, const wd_pipeline_parts *parts)
+{
+    static const wd_component expert[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
+    if (!p->has[expert[0]] || !p->has[expert[1]]) return;
+    for (int e = 0; e < 2; e++) {
+        if (!p->lora[e]) continue;
+        wd__loras_warn_of_expert(p->lora[e], expert[e]);
+        if (p->lora[!e] || parts->one_expert) continue;
+        wd_log(WD_LOG_WARNING,
+               "--teacher_lora%s changes the %s-noise expert alone; the %s-noise expert stays as "
+               "it is, without --teacher_lora%s",
+               e ? "_2" : "", e ? "low" : "high", e ? "high" : "low", e ? "" : "_2");
+    }
+}
+
 /* LoRAs change experts that must be there. */
 static wd_status take_loras(wd_pipeline *p, const wd_pipeline_parts *parts, wd_err *err)
 {
@@ -165,6 +181,7 @@ static wd_status take_loras(wd_pipeline *p, const wd_pipeline_parts *parts, wd_e
                            "--teacher_lora%s: %s has no %s that it could change", e ? "_2" : "",
                            p->path, e ? "low-noise expert (transformer_2)" : "transformer");
     }
+    warn_of_loras(p, parts);
     return WD_OK;
 }
 

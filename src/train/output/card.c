@@ -56,14 +56,15 @@ static void write_front_matter(FILE *out, const wd_export_options *o)
 
 static void write_facts(FILE *out, const wd_params *p, const wd_export_options *o)
 {
+    char weights[WD_WEIGHTS_TEXT];
     const wd_dit_config *c = &p->config;
     fprintf(out, "# A text-to-image student of ");
     write_teacher(out, o->teacher_name);
     fprintf(out, "\n\n");
     fprintf(out,
-            "A Wan transformer with %.3g million weights (%lld blocks, width %lld, %lld heads, "
+            "A Wan transformer with %s weights (%lld blocks, width %lld, %lld heads, "
             "feed-forward %lld, %s), distilled with WanDistiller %s",
-            (double)p->weights * 1e-6, (long long)c->layers, (long long)wd_dit_width(c),
+            wd_weights_text(weights, p->weights), (long long)c->layers, (long long)wd_dit_width(c),
             (long long)c->heads, (long long)c->ffn_dim, wd_dtype_option_name(o->dtype), WD_VERSION);
     if (o->trained_steps) fprintf(out, " in %lld steps", (long long)o->trained_steps);
     fprintf(out, ". Text encoder, tokenizer and VAE are the teacher's.\n\n");
@@ -135,6 +136,18 @@ static void write_usage(FILE *out, const wd_export_options *o, const char *word)
             word); /* "--" would begin a name */
 }
 
+/* transformers' tokenizer reads tokenizer.json; it makes one of SentencePiece's model only with two
+ * more packages, and otherwise says that it lacks tiktoken, which does not help. */
+static wd_status write_tokenizer(FILE *out, const char *folder, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    WD_TRY(wd_path_join(path, folder, "tokenizer/tokenizer.json", err));
+    if (!wd_path_exists(path))
+        fprintf(out, "\ndiffusers needs `pip install sentencepiece protobuf` for this folder's "
+                     "tokenizer, which has no `tokenizer.json`.\n");
+    return WD_OK;
+}
+
 wd_status wd__student_write_card(const char *folder, const wd_params *params,
                                  const wd_export_options *options, wd_err *err)
 {
@@ -158,8 +171,10 @@ wd_status wd__student_write_card(const char *folder, const wd_params *params,
         write_front_matter(out, &o);
         write_facts(out, params, &o);
         write_usage(out, &o, word);
+        status = write_tokenizer(out, folder, err);
         failed = ferror(out);
         failed = fclose(out) || failed;
+        if (status != WD_OK) goto out;
     }
     status = failed ? wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path)
                     : wd_file_write(path, text, bytes, err);

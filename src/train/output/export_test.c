@@ -190,8 +190,16 @@ static void test_card(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         if (!strstr(card, expected[i])) fail_msg("the card lacks %s:\n%s", expected[i], card);
     }
+    assert_null(strstr(card, "protobuf"));
     wd_free(card);
     wd_err err;
+    char tokenizer[WD_PATH_MAX];
+    snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer/tokenizer.json", folder);
+    assert_int_equal(unlink(tokenizer), 0); /* as of a single file */
+    wd_test_ok(wd__student_write_card(folder, &params, &o, &err), &err);
+    card = read_file(folder, "README.md");
+    assert_non_null(strstr(card, "needs `pip install sentencepiece protobuf`"));
+    wd_free(card);
     wd_pipeline p;
     wd_test_ok(wd_pipeline_open(&p, folder, &err), &err);
     assert_true(p.default_height == 96 && p.default_width == 64);
