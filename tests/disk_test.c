@@ -83,15 +83,22 @@ static json_t *only_disk(const json_t *plan)
     return json_array_get(all, 0);
 }
 
-/* The bytes of the item whose name begins so; 0: there is none. */
-static uint64_t item_of(const json_t *plan, const char *name)
+/* The item whose name begins so; NULL: there is none. */
+static const json_t *find_item(const json_t *plan, const char *name)
 {
     size_t i;
     json_t *item;
     json_array_foreach(json_object_get(only_disk(plan), "items"), i,
                        item) if (!strncmp(json_string_value(json_object_get(item, "name")), name,
-                                          strlen(name))) return number(item, "bytes");
-    return 0;
+                                          strlen(name))) return item;
+    return NULL;
+}
+
+/* Its bytes; 0: there is none. */
+static uint64_t item_of(const json_t *plan, const char *name)
+{
+    const json_t *item = find_item(plan, name);
+    return item ? number(item, "bytes") : 0;
 }
 
 /* ---- planned and written ---- */
@@ -233,22 +240,30 @@ static wd_status train_with(uint64_t bytes_free, const wd_train_options *o, wd_e
     return status;
 }
 
-static void a_run_without_space_is_refused(void **state)
+static json_t *plan_of(const wd_train_options *o)
 {
-    (void)state;
     char *text = NULL;
     wd_err err = {0};
-    const char *out = wd_test_path("no-space");
-    wd_train_options o = small_options(out);
     wd_plan_options p = wd_plan_defaults();
-    p.train = o;
+    p.train = *o;
     p.json = true;
     wd_test_ok(wd_plan(&text, &p, &err), &err);
     json_t *plan = json_loads(text, 0, NULL);
+    assert_non_null(plan);
+    wd_text_free(text);
+    return plan;
+}
+
+static void a_run_without_space_is_refused(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    const char *out = wd_test_path("no-space");
+    wd_train_options o = small_options(out);
+    json_t *plan = plan_of(&o);
     const uint64_t known = number(only_disk(plan), "bytes_known");
     const uint64_t need = number(only_disk(plan), "bytes_needed");
     json_decref(plan);
-    wd_text_free(text);
     wd_test_refused(train_with(known - 1, &o, &err), &err, WD_DOES_NOT_FIT, "free");
     assert_non_null(strstr(err.message, wd_test_folder()));
     assert_non_null(strstr(said, "--keep_checkpoints 1: "));
@@ -264,6 +279,63 @@ static void a_run_without_space_is_refused(void **state)
     o.output_dir = wd_test_path("roomy");
     wd_test_ok(train_with(need + need / 8, &o, &err), &err);
     assert_null(strstr(said, "disk: the run writes up to"));
+}
+
+/* Trains a run, whose checkpoints go by time, and returns the options that continue it. Its targets
+ * are more than its weights. */
+static wd_train_options continued(const char *out)
+{
+    wd_err err = {0};
+    wd_train_options o = small_options(out);
+    o.height = o.width = 128;
+    o.save_targets = wd_test_path("continued-targets");
+    o.checkpoint_interval = 0;
+    o.num_steps = 4;
+    wd_test_refused(train_with(1 << 20, &o, &err), &err, WD_DOES_NOT_FIT, "free");
+    assert_non_null(strstr(said, "fewer --trajectories"));
+    assert_non_null(strstr(said, "  --save_targets DIR on another disk: "));
+    wd_test_ok(train_with(UINT64_MAX, &o, &err), &err);
+    o.resume = "auto";
+    o.num_steps = 8;
+    return o;
+}
+
+/* What a resumed run is told is what it may do, and leads to a run that goes on. */
+static void a_resumed_run_without_space(void **state)
+{
+    (void)state;
+    char way[512];
+    wd_err err = {0};
+    const char *out = wd_test_path("continued");
+    wd_train_options o = continued(out);
+    json_t *two = plan_of(&o);
+    const uint64_t known = number(only_disk(two), "bytes_known");
+    assert_null(find_item(two, "one more"));
+    json_decref(two);
+    wd_test_refused(train_with(known - 1, &o, &err), &err, WD_DOES_NOT_FIT, "free");
+    snprintf(way, sizeof way, "  --resume %s --output_dir DIR on another disk\n", out);
+    assert_non_null(strstr(said, way));
+    assert_non_null(strstr(said, "  --keep_checkpoints 1: "));
+    assert_non_null(
+        strstr(said, "  --save_targets DIR on another disk, where a copy of the folder"));
+    assert_null(strstr(said, "--trajectories"));
+    o.keep_checkpoints = 1; /* the new one is there before the old one is removed */
+    json_t *one = plan_of(&o);
+    const uint64_t bytes = item_of(one, "one more");
+    assert_true(bytes &&
+                json_is_false(json_object_get(find_item(one, "one more"), "is_upper_bound")));
+    json_decref(one);
+    wd_test_refused(train_with(bytes - 1, &o, &err), &err, WD_DOES_NOT_FIT, "free");
+    assert_null(strstr(said, "--keep_checkpoints"));
+    o.resume = out;
+    o.output_dir = wd_test_path("continued-elsewhere");
+    wd_test_ok(train_with(UINT64_MAX, &o, &err), &err);
+    json_t *rows = metrics(o.output_dir);
+    assert_int_equal(number(json_array_get(rows, 0), "step"), 5);
+    json_decref(rows);
+    o.resume = "auto";
+    o.output_dir = out;
+    wd_test_ok(train_with(known, &o, &err), &err);
 }
 
 /* A plan for this machine's folder ends with 9, too; one without --output_dir may be for another.
@@ -292,6 +364,7 @@ int main(void)
         cmocka_unit_test(what_is_planned_is_written),
         cmocka_unit_test(what_is_there_is_not_counted),
         cmocka_unit_test(a_run_without_space_is_refused),
+        cmocka_unit_test(a_resumed_run_without_space),
         cmocka_unit_test(a_plan_without_space),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -285,6 +285,39 @@ static void off_policy_blocks_are_suggested(void **state)
     run_the_suggestions(5);
 }
 
+/* A resumed run is offered only what --resume takes: of what makes another run nothing. Where that
+ * is not enough the refusal says how much memory is. */
+static void a_resumed_run_is_offered_what_it_may_change(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"--teacher_dtype bfloat16", "--mixed_precision bf16"};
+    wd_program_run(&program, RUN("goes-on"), "--devices", "sim:64MiB", "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("goes-on"), "--devices", "sim:30MiB", "--resume", "auto");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+    for (int i = 0; i < 2; i++) assert_null(strstr(program.err, others[i]));
+    run_the_suggestions(5);
+    wd_program_run(&program, RUN("goes-on"), "--devices", "sim:10MiB", "--resume", "auto");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "resume it with more memory (sim:0 lacks 10.");
+    assert_non_null(strstr(program.err, "  nothing with what a resumed run may change\n"));
+    assert_null(strstr(program.err, "  wandistiller train "));
+    const char *plan[] = {
+        RUN("goes-on"),
+        "--resume",
+        "auto",
+        "--gradient_checkpointing",
+        "--optimizer_device",
+        "host",
+        "--devices",
+        "sim:24MiB@link=1GB/s,compute=100TFLOP/s,cpu=10MFLOP/s",
+        NULL,
+    };
+    plan[0] = "plan";
+    wd_program_run_(&program, plan);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, ". A resumed run may change nothing that makes so much"));
+}
+
 /* A run that keeps more targets than it has to is offered with fewer. */
 static void fewer_targets_are_suggested(void **state)
 {
@@ -1017,6 +1050,7 @@ int main(void)
         cmocka_unit_test(measuring_leaves_no_memory),
         cmocka_unit_test(own_steps_of_all_sizes_are_planned),
         cmocka_unit_test(off_policy_blocks_are_suggested),
+        cmocka_unit_test(a_resumed_run_is_offered_what_it_may_change),
         cmocka_unit_test(fewer_targets_are_suggested),
         cmocka_unit_test(gradients_in_bf16_are_suggested),
         cmocka_unit_test(suggestions_fit_in_host_memory),

@@ -9,7 +9,7 @@
  * reserved in pieces that take milliseconds each, and earlier pieces stay reserved. */
 static const uint64_t piece_bytes = 16 << 20;
 
-static _Thread_local bool lacked;
+static _Thread_local bool lacked, full;
 
 int wd_file_take_space(int fd, uint64_t bytes)
 {
@@ -23,24 +23,30 @@ int wd_file_take_space(int fd, uint64_t bytes)
     return 0;
 }
 
-/* Whether an error number says that there was no space for a file: the disk is full (ENOSPC), or
- * this user's share of it (EDQUOT), or the file is longer than `ulimit -f` allows (EFBIG). */
-static bool is_lacking(int error)
+/* Whether an error number says that the disk is full (ENOSPC), or this user's share of it
+ * (EDQUOT). */
+static bool is_full(int error)
 {
-    return error == ENOSPC || error == EDQUOT || error == EFBIG;
+    return error == ENOSPC || error == EDQUOT;
 }
 
 void wd_file_space_watch(void)
 {
-    lacked = false;
+    lacked = full = false;
 }
 
 void wd_file_space_note(int error)
 {
-    lacked = lacked || is_lacking(error);
+    full = full || is_full(error);
+    lacked = lacked || is_full(error) || error == EFBIG; /* longer than `ulimit -f` allows */
 }
 
 bool wd_file_space_lacked(void)
 {
     return lacked;
+}
+
+bool wd_file_space_full(void)
+{
+    return full;
 }

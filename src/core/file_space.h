@@ -21,4 +21,8 @@ void wd_file_space_note(int error);
 /* Whether one was noted since then that says that there was no space. */
 bool wd_file_space_lacked(void);
 
+/* Whether one of them says that the disk, or this user's share of it, is full: there is space once
+ * other files are removed. */
+bool wd_file_space_full(void);
+
 #endif

@@ -65,11 +65,29 @@ static void other_errors_are_told(void **state)
     assert_int_equal(wd_file_take_space(fd, 1), EBADF);
 }
 
+/* Other files need not be removed for a file that is too long. */
+static void a_full_disk_is_told_from_a_limit(void **state)
+{
+    (void)state;
+    static const struct {
+        int error;
+        bool lacked, full;
+    } cases[] = {
+        {ENOSPC, true, true}, {EDQUOT, true, true}, {EFBIG, true, false}, {EIO, false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_file_space_watch();
+        wd_file_space_note(cases[i].error);
+        assert_int_equal(wd_file_space_lacked(), cases[i].lacked);
+        assert_int_equal(wd_file_space_full(), cases[i].full);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signals_do_not_keep_space_from_being_taken),
         cmocka_unit_test(other_errors_are_told),
+        cmocka_unit_test(a_full_disk_is_told_from_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,33 +127,46 @@ static double checkpoints_to_come(const wd_train_plan *plan, const wd_train_setu
     return floor(fmin(SLOWER * steps * plan->chosen.step_seconds, limit_s) / t->checkpoint_s) + 1;
 }
 
+/* Adds the checkpoints of a run that keeps so many; returns how many are there at its end, at most.
+ * The next one is written before the oldest of those that are kept is removed. */
+static double add_kept(wd_disk_plan *p, double keep, int disk)
+{
+    wd_disk_item item = {.disk = disk, .folder = WD_DISK_CHECKPOINTS};
+    const double there = p->checkpoints.there, all = there + p->checkpoints.come;
+    const double sure = there + p->checkpoints.sure;
+    const double kept = fmin(keep, all), most = fmin(keep + 1, all);
+    const double known = fmax(there, fmin(kept, sure));
+    if (known > there)
+        add(p, item, (uint64_t)(known - there) * p->checkpoint_bytes,
+            "checkpoints: %d kept, %d there already", (int)known, (int)there);
+    item.is_bound = sure < all;
+    if (kept > known)
+        add(p, item, (uint64_t)(kept - known) * p->checkpoint_bytes,
+            "more of them, written by time: %d", (int)(kept - known));
+    item.phase = WD_DISK_WHILE_SAVING;
+    item.is_bound = fmin(keep + 1, sure) <= known;
+    if (most > kept && most > there)
+        add(p, item, p->checkpoint_bytes, "one more, before the oldest is removed");
+    return kept;
+}
+
 static wd_status add_checkpoints(wd_disk_plan *p, const wd_train_plan *plan,
                                  const wd_train_setup *s, wd_err *err)
 {
     int there = 0;
-    wd_disk_item item = {.folder = WD_DISK_OUTPUT};
+    wd_disk_item item;
     const char *negative = s->trainer.negative_prompt;
-    const double keep = s->trainer.keep_checkpoints;
     p->checkpoint = plan->without_teacher[0].checkpoint;
     p->checkpoint_bytes =
         p->checkpoint.file + WD_CHECKPOINT_REST_BYTES + 6 * (negative ? strlen(negative) : 0);
     WD_TRY(find_disk(&item, p, s->checkpoints, err));
     if (s->first_step) WD_TRY(wd_checkpoint_list_count(&there, s->checkpoints, s->first_step, err));
-    const double come = checkpoints_to_come(plan, s), all = there + come;
-    const double sure = there + (s->trainer.checkpoint_interval ? come : fmin(1, come));
-    const double kept = fmin(keep, all), most = fmin(keep + 1, all);
-    const double known = fmax(there, fmin(kept, sure));
-    p->kept = (int)kept;
-    if (known > there)
-        add(p, item, (uint64_t)(known - there) * p->checkpoint_bytes,
-            "checkpoints: %d kept, %d there already", (int)known, there);
-    item.is_bound = !s->trainer.checkpoint_interval;
-    if (kept > known)
-        add(p, item, (uint64_t)(kept - known) * p->checkpoint_bytes,
-            "more of them, written by time: %d", (int)(kept - known));
-    item.phase = WD_DISK_WHILE_SAVING;
-    if (most > kept && most > there)
-        add(p, item, p->checkpoint_bytes, "one more, before the oldest is removed");
+    const double come = checkpoints_to_come(plan, s);
+    p->checkpoints =
+        (wd_disk_checkpoints){.there = there,
+                              .come = come,
+                              .sure = s->trainer.checkpoint_interval ? come : fmin(1, come)};
+    p->kept = (int)add_kept(p, s->trainer.keep_checkpoints, item.disk);
     return WD_OK;
 }
 
@@ -325,22 +338,57 @@ static void say_way(const wd_disk *disk, const char *what, uint64_t less)
            fits ? ", which then fits" : "");
 }
 
+/* How many of the known bytes a run does not need that keeps one checkpoint. */
+static uint64_t less_with_one(const wd_disk_plan *p, int disk)
+{
+    wd_disk_plan one = *p;
+    bool has_checkpoints = false;
+    one.items = 0;
+    for (int i = 0; i < p->items; i++)
+        if (p->item[i].folder != WD_DISK_CHECKPOINTS)
+            one.item[one.items++] = p->item[i];
+        else
+            has_checkpoints |= p->item[i].disk == disk;
+    if (!has_checkpoints) return 0;
+    add_kept(&one, 1, disk);
+    const uint64_t least = sum(&one, disk, false);
+    return least < p->disk[disk].least ? p->disk[disk].least - least : 0;
+}
+
+/* How another output folder is given. One that has no checkpoint begins a new run with --resume
+ * auto, so that a resumed run must say where it goes on from. */
+static void say_other_output(const wd_train_setup *s)
+{
+    char from[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
+    const wd_train_options *o = &s->options;
+    if (*s->resume) {
+        wd_shell_word(from, sizeof from, strcmp(o->resume, "auto") ? o->resume : o->output_dir);
+        wd_log(WD_LOG_ERROR, "  --resume %s --output_dir DIR on another disk", from);
+    } else {
+        wd_log(WD_LOG_ERROR, "  --output_dir DIR on another disk");
+    }
+}
+
 /* Logs what helps on this file system. */
 static void say_ways(const wd_disk_plan *p, int disk, const wd_train_setup *s)
 {
     char what[128];
     const wd_disk *k = &p->disk[disk];
+    const uint64_t less = less_with_one(p, disk);
     const uint64_t cache = bytes_in(p, disk, WD_DISK_CACHE);
-    const uint64_t output = bytes_in(p, disk, WD_DISK_OUTPUT);
+    const uint64_t output =
+        bytes_in(p, disk, WD_DISK_OUTPUT) + bytes_in(p, disk, WD_DISK_CHECKPOINTS);
     const uint64_t targets = bytes_in(p, disk, WD_DISK_TARGETS);
-    const bool is_counted = s->trainer.checkpoint_interval && p->kept > 1; /* not by time */
-    const uint64_t more = is_counted ? (uint64_t)(p->kept - 1) * p->checkpoint_bytes : 0;
-    if (more && more <= output) say_way(k, "--keep_checkpoints 1", more);
+    if (less) say_way(k, "--keep_checkpoints 1", less);
     if (cache) say_way(k, "--cache_dir DIR on another disk", cache);
-    if (targets) say_way(k, "--save_targets DIR on another disk", targets);
+    if (targets)
+        say_way(k,
+                *s->resume ? "--save_targets DIR on another disk, where a copy of the folder is"
+                           : "--save_targets DIR on another disk",
+                targets);
     if (!output) return;
-    wd_log(WD_LOG_ERROR, "  --output_dir DIR on another disk");
-    if (p->checkpoint.other < p->checkpoint.weights) return;
+    say_other_output(s);
+    if (*s->resume || p->checkpoint.other < p->checkpoint.weights) return;
     const wd_trajectory_options *t = &s->trainer.stepper.trajectory;
     snprintf(what, sizeof what, "fewer --trajectories (now %" PRId64 ")%s", t->slots,
              s->options.target_replay ? ", a smaller --target_replay" : "");

@@ -21,9 +21,11 @@ typedef enum wd_disk_while {
     WD_DISK_AT_THE_END
 } wd_disk_while;
 
-/* The folder that an item lies in, or below. */
+/* The folder that an item lies in, or below. That of checkpoints lies in the output folder, but may
+ * be a link to another file system. */
 typedef enum wd_disk_folder {
     WD_DISK_OUTPUT,
+    WD_DISK_CHECKPOINTS,
     WD_DISK_CACHE,
     WD_DISK_SHEETS,
     WD_DISK_TARGETS
@@ -45,6 +47,12 @@ typedef struct wd_disk {
     uint64_t need, least;
 } wd_disk;
 
+/* The number of checkpoints in the folder, of those that the run writes at most, and of those of
+ * them that it is sure to write. */
+typedef struct wd_disk_checkpoints {
+    double there, come, sure;
+} wd_disk_checkpoints;
+
 typedef struct wd_disk_plan {
     wd_disk disk[WD_DISKS_MAX];
     int disks;
@@ -52,7 +60,8 @@ typedef struct wd_disk_plan {
     int items;
     wd_checkpoint_space checkpoint; /* what is in one */
     uint64_t checkpoint_bytes;      /* all of its files */
-    int kept;                       /* checkpoints that are there at the end */
+    wd_disk_checkpoints checkpoints;
+    int kept; /* checkpoints that are there at the end */
 } wd_disk_plan;
 
 /* Counts what this rank writes: rank 0 all files, the first rank of every other host the files in

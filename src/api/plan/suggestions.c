@@ -68,6 +68,13 @@ static bool keeps_student(const memory_change *c)
            !c->halvings && !makes_worse_student(c);
 }
 
+/* Whether the run may have these changes: one that is resumed is refused with others
+ * (train/loop/trainer_saved.c). */
+static bool is_allowed(const memory_change *c, const wd_train_setup *setup)
+{
+    return !*setup->resume || !(c->bf16_teacher || c->bf16_student || makes_worse_student(c));
+}
+
 /* Applies the changes to both; false: one of them has no effect on these options. */
 static bool apply_change(wd_train_options *o, wd_stepper_options *m, const memory_change *c)
 {
@@ -252,21 +259,18 @@ typedef struct attempt {
     wd_train_plan plain; /* without the changes and without the map */
 } attempt;
 
-/* Adds the ways with one set of changes. */
-static void find_planned(ways *w, const wd_train_plan *plan, wd_train_variant *changed,
-                         const memory_change *c, size_t below)
+/* Sets *run up as the run with a set of changes, any strategy and any window; *given = the caller's
+ * options with these changes. False: they have no effect, or the run may not have them. */
+static bool begin_changed(wd_train_variant *run, wd_train_options *given, const memory_change *c,
+                          const wd_train_plan *plan, const wd_train_setup *setup)
 {
-    int order[WD_STRATEGY_auto], count = 0;
-    const wd_strategy_plan *all;
-    wd_train_setup *setup = &changed->setup;
-    wd_train_options given = setup->given;
-    if (c->place != WD_STATE_ON_DEVICE && plan->devices->processor == 0) return;
-    if (!apply_change(&given, &setup->trainer.stepper, c)) return;
-    if (wd__train_plan_open_like(&changed->plan, setup, plan, NULL) != WD_OK) return;
-    if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
-        sort_fitting(order, &count, &changed->plan, all, below);
-    for (int i = 0; i < count; i++) add_way(w, &given, &all[order[i]], c);
-    wd_train_plan_close(&changed->plan);
+    if (!is_allowed(c, setup)) return false;
+    if (c->place != WD_STATE_ON_DEVICE && plan->devices->processor == 0) return false;
+    wd__train_variant_begin(run, setup);
+    choose_window(&run->setup);
+    run->setup.options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
+    *given = run->setup.given;
+    return apply_change(given, &run->setup.trainer.stepper, c);
 }
 
 /* Returns the peak of a device's memory, in bytes. For host memory it returns the sum of the peaks
@@ -281,11 +285,16 @@ static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, i
 static void find_changed(ways *w, const wd_train_plan *plan, const wd_train_setup *setup,
                          wd_train_variant *changed, const memory_change *c, size_t below)
 {
+    int order[WD_STRATEGY_auto], count = 0;
+    const wd_strategy_plan *all;
+    wd_train_options given;
     if (wd__train_plan_lacks_to_encode(plan)) return;
-    wd__train_variant_begin(changed, setup);
-    choose_window(&changed->setup);
-    changed->setup.options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
-    find_planned(w, plan, changed, c, below);
+    if (!begin_changed(changed, &given, c, plan, setup)) return;
+    if (wd__train_plan_open_like(&changed->plan, &changed->setup, plan, NULL) != WD_OK) return;
+    if (wd_planner_all(&all, changed->plan.planner, NULL) == WD_OK)
+        sort_fitting(order, &count, &changed->plan, all, below);
+    for (int i = 0; i < count; i++) add_way(w, &given, &all[order[i]], c);
+    wd_train_plan_close(&changed->plan);
 }
 
 /* Copies the plan without its map. */
@@ -355,20 +364,37 @@ static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory,
         wd_log(WD_LOG_ERROR, "  %s", beside);
 }
 
-wd_status wd__suggestions_refuse(const wd_train_plan *plan, const wd_train_setup *setup,
-                                 wd_err *err)
+/* Writes what the run lacks at least, with any changes that it may have: "sim:0 lacks 1.24 GiB".
+ * Returns `out`. */
+static const char *write_least_missing(char out[WD_PLAN_MISSING_TEXT], const wd_train_plan *plan,
+                                       const wd_train_setup *setup)
 {
-    wd_log(WD_LOG_ERROR, "what would fit, fastest first:");
-    const char *small = wd__train_plan_lacks_to_encode(plan);
-    const bool any = say_all(plan, setup, SIZE_MAX);
-    if (!any) wd_log(WD_LOG_ERROR, "  nothing with this student and these devices");
-    if (!small) wd__largest_student_log(plan, setup);
-    if (any)
-        return wd_fail(
-            err, WD_DOES_NOT_FIT,
-            "the run does not fit under --teacher_device_strategy %s; the commands above "
-            "do",
-            wd_strategy_name(plan->chosen.strategy));
+    memory_change c;
+    struct {
+        wd_train_variant run;
+        wd_train_options given;
+        wd_strategy_plan least;
+    } * s;
+    wd__plan_missing_text(out, plan->devices, &plan->chosen);
+    if (wd_alloc((void **)&s, 1, sizeof *s, "a plan", NULL) != WD_OK) return out;
+    s->least = plan->chosen;
+    for (int n = 0; change_at(&c, n); n++) {
+        if (!begin_changed(&s->run, &s->given, &c, plan, setup)) continue;
+        if (wd__train_plan_open_whole(&s->run.plan, &s->run.setup, plan, NULL) != WD_OK) continue;
+        if (wd_planner_is_better(&s->run.plan.chosen, &s->least)) s->least = s->run.plan.chosen;
+        wd_train_plan_close(&s->run.plan);
+    }
+    wd__plan_missing_text(out, plan->devices, &s->least);
+    wd_free(s);
+    return out;
+}
+
+/* The refusal of a run for which no command was found. `small`: what has no room to encode the
+ * prompts; NULL: all have. */
+static wd_status refuse_whatever(const wd_train_plan *plan, const wd_train_setup *setup,
+                                 const char *small, wd_err *err)
+{
+    char missing[WD_PLAN_MISSING_TEXT];
     const char *map =
         plan->map.given ? ", or text_encoder and vae elsewhere in --teacher_device_map" : "";
     if (small)
@@ -377,12 +403,39 @@ wd_status wd__suggestions_refuse(const wd_train_plan *plan, const wd_train_setup
             "the run does not fit, whatever the strategy: %s has no room for what encodes "
             "the prompts, and what the program takes: more memory%s",
             small, map);
+    if (*setup->resume)
+        return wd_fail(
+            err, WD_DOES_NOT_FIT,
+            "the run does not fit, whatever the strategy, and a resumed run keeps its student, "
+            "dtypes, pictures and targets: resume it with more memory (%s)%s, or begin a new run, "
+            "without --resume: it may have a smaller student (--student_config), --teacher_dtype "
+            "bfloat16 or --mixed_precision bf16",
+            write_least_missing(missing, plan, setup), map);
     return wd_fail(
         err, WD_DOES_NOT_FIT,
         "the run does not fit, whatever the strategy: take a smaller student "
         "(--student_config), fewer --trajectories, smaller pictures (--height, --width), "
         "or more memory%s",
         map);
+}
+
+wd_status wd__suggestions_refuse(const wd_train_plan *plan, const wd_train_setup *setup,
+                                 wd_err *err)
+{
+    wd_log(WD_LOG_ERROR, "what would fit, fastest first:");
+    const char *small = wd__train_plan_lacks_to_encode(plan);
+    const bool any = say_all(plan, setup, SIZE_MAX);
+    if (!any)
+        wd_log(WD_LOG_ERROR, "  nothing with %s",
+               *setup->resume ? "what a resumed run may change" : "this student and these devices");
+    if (!small) wd__largest_student_log(plan, setup);
+    if (any)
+        return wd_fail(
+            err, WD_DOES_NOT_FIT,
+            "the run does not fit under --teacher_device_strategy %s; the commands above "
+            "do",
+            wd_strategy_name(plan->chosen.strategy));
+    return refuse_whatever(plan, setup, small, err);
 }
 
 wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *memory,
@@ -430,13 +483,6 @@ static const wd_strategy_plan *find_nearly_fitting(const wd_train_plan *plan)
             (!found || wd_planner_is_better(&all[i], found)))
             found = &all[i];
     return found;
-}
-
-/* Whether a run may have these changes: one that is resumed keeps its arithmetic. */
-static bool is_allowed(const memory_change *c, const wd_train_setup *setup)
-{
-    return !*setup->resume ||
-           !(c->bf16_teacher || c->bf16_student || c->moments_in_8_bits || c->bf16_gradients);
 }
 
 /* Plans the run with a set of changes. False: the changes have no effect, or the run does not
@@ -588,9 +634,11 @@ void wd__advice_log(const wd_train_plan *plan, const wd_train_setup *setup)
     else
         wd_log(WD_LOG_WARNING,
                "%s is the fastest strategy that fits, and takes %.3g s per step; %s would take "
-               "%.3g s, but %s. A smaller student (--student_config), smaller pictures (--height, "
-               "--width) or fewer --trajectories make room",
+               "%.3g s, but %s. %s",
                wd_strategy_name(now->strategy), now->step_seconds,
                wd_strategy_name(nearly->strategy), nearly->step_seconds,
-               wd__plan_missing_text(missing, plan->devices, nearly));
+               wd__plan_missing_text(missing, plan->devices, nearly),
+               *setup->resume ? "A resumed run may change nothing that makes so much room"
+                              : "A smaller student (--student_config), smaller pictures (--height, "
+                                "--width) or fewer --trajectories make room");
 }

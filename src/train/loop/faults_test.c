@@ -296,6 +296,47 @@ static void a_last_checkpoint_without_space(void **state)
     assert_same_checkpoint("whole", "last");
 }
 
+/* A disk that is full at the end has room once older checkpoints are removed, the oldest first and
+ * no more than needed; the newest one stays. */
+static void the_end_of_a_run_takes_the_room_of_older_checkpoints(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *only;
+        wd_fault_how how;
+        int warnings, first; /* checkpoint that is left */
+        int64_t saved_step;
+    } cases[] = {{"step-00000008/", WD_FAULT_ONCE, 1, 4, STEPS},
+                 {"step-00000008/", WD_FAULT_FROM_THEN_ON, 3, 6, STEPS - 2},
+                 {".tmp-student/", WD_FAULT_ONCE, 1, 4, STEPS}};
+    for (int i = 0; i < 3; i++) {
+        char path[WD_PATH_MAX], name[32];
+        wd_err err = {0};
+        wd_trainer_result result;
+        wd_trainer_options options = small_run();
+        snprintf(name, sizeof name, "ends-%d", i);
+        options.checkpoint_interval = 2;
+        options.keep_checkpoints = STEPS;
+        warnings = 0;
+        wd_log_to(count_warnings, NULL, WD_LOG_WARNING);
+        wd_fault_arm(WD_FAULT_write, cases[i].how, 1, cases[i].only);
+        const wd_status status = run_into(&result, name, &options, &err);
+        wd_fault_disarm();
+        wd_log_to(NULL, NULL, WD_LOG_ERROR);
+        wd_test_ok(status, &err);
+        assert_int_equal(warnings, cases[i].warnings);
+        assert_non_null(strstr(warning, cases[i].saved_step == STEPS
+                                            ? "the checkpoint of step 2, which --keep_checkpoints"
+                                            : "the run ends without this checkpoint; the newest"));
+        for (int s = 2; s <= STEPS; s += 2)
+            assert_int_equal(has_checkpoint(name, s),
+                             s >= cases[i].first && s <= cases[i].saved_step);
+        assert_int_equal(result.saved_step, cases[i].saved_step);
+        assert_true(wd_path_exists(path_of(path, name, "/model_index.json")));
+        if (result.saved_step == STEPS) assert_same_checkpoint("whole", name);
+    }
+}
+
 /* Any other failure says that the disk itself is not well. */
 static void a_checkpoint_that_fails_otherwise_ends_the_run(void **state)
 {
@@ -324,6 +365,7 @@ int main(void)
         cmocka_unit_test(training_goes_on_without_metrics_and_sheets),
         cmocka_unit_test(a_checkpoint_without_space_is_left_out),
         cmocka_unit_test(a_last_checkpoint_without_space),
+        cmocka_unit_test(the_end_of_a_run_takes_the_room_of_older_checkpoints),
         cmocka_unit_test(a_checkpoint_that_fails_otherwise_ends_the_run),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);

@@ -1,8 +1,10 @@
 /* The training loop of many ranks: they stop together when any of them is told to, one of them
  * writes, and any number of them goes on from there. On wan-tiny; ranks are threads. */
+#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "core/file_space.h"
 #include "harness/ranks.h"
 #include "tiny_teacher.h"
 #include "train/loop/trainer.h"
@@ -283,6 +285,7 @@ static void all_ranks_obey_a_request(void **state)
 
 static int checkpoints_written;    /* one rank writes, one run at a time */
 static int64_t step_without_space; /* files may not be long while its checkpoint is written */
+static bool is_full_once; /* and then the disk is said to be full, until it is tried again */
 
 wd_status __real_wd_checkpoint_write(const char *, int64_t, const wd_checkpoint_tensors *,
                                      const json_t *, wd_queue *, wd_err *);
@@ -302,6 +305,10 @@ wd_status __wrap_wd_checkpoint_write(const char *folder, int64_t step,
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
     const wd_status status = __real_wd_checkpoint_write(folder, step, tensors, run, queue, err);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    if (is_full_once) {
+        wd_file_space_note(ENOSPC);
+        step_without_space = -1;
+    }
     return status;
 }
 
@@ -347,6 +354,30 @@ static void ranks_go_on_without_a_checkpoint(void **state)
                              "/transformer/diffusion_pytorch_model.safetensors");
             wd_test_ok(wd_folder_remove(path_of(path, "no-space", ""), NULL), NULL);
         }
+}
+
+/* At the end all ranks write the checkpoint again, once an older one was removed for it. */
+static void ranks_write_the_last_checkpoint_again(void **state)
+{
+    (void)state;
+    is_full_once = true;
+    for (int shared = 0; shared < 2; shared++) {
+        char path[WD_PATH_MAX];
+        wd_trainer_options o = trainer_options();
+        o.checkpoint_interval = 2;
+        o.keep_checkpoints = STEPS;
+        o.stepper.deterministic_reduce = true;
+        run_whole("with-space", &o);
+        step_without_space = STEPS;
+        const wd_trainer_result r = run_into("once-full", &o, 2, shared, SIM, -1);
+        assert_int_equal(step_without_space, -1);
+        assert_int_equal(r.saved_step, STEPS);
+        assert_false(wd_path_exists(path_of(path, "once-full", "/checkpoints/step-00000002")));
+        assert_true(wd_path_exists(path_of(path, "once-full", "/checkpoints/step-00000004")));
+        assert_same_run("with-space", "once-full");
+        wd_test_ok(wd_folder_remove(path_of(path, "once-full", ""), NULL), NULL);
+    }
+    is_full_once = false;
 }
 
 /* ---- one rank alone is asked to stop while the job starts ---- */
@@ -487,6 +518,7 @@ int main(void)
         cmocka_unit_test(all_ranks_obey_a_request),
         cmocka_unit_test(every_checkpoint_is_written_once),
         cmocka_unit_test(ranks_go_on_without_a_checkpoint),
+        cmocka_unit_test(ranks_write_the_last_checkpoint_again),
         cmocka_unit_test(a_rank_that_stops_early_stops_all),
         cmocka_unit_test(resumed_runs_have_the_inputs_that_they_say),
     };

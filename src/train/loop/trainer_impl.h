@@ -119,7 +119,8 @@ wd_status wd__trainer_validate(wd_trainer *t, wd_err *err);
 /* Writes a checkpoint: all ranks take part, and one of them writes. No checkpoint is written while
  * steps are dropped, because the values that make a step not finite may be among those that would
  * be saved; one is written after the next step that is taken. If there is no space for a
- * checkpoint, it is left out, and the next one is written when it is due. */
+ * checkpoint, it is left out, and the next one is written when it is due; at the end of the run
+ * older ones are removed for it first. */
 wd_status wd__trainer_write_checkpoint(wd_trainer *t, wd_err *err);
 
 /* Finds the phase in which the run goes on, and then goes on where its checkpoint ends. */
@@ -139,7 +140,8 @@ wd_status wd__trainer_prune(const wd_trainer *t, wd_err *err);
 /* How the student of the phase under way is written. */
 wd_export_options wd__trainer_export_of(const wd_trainer *t);
 
-/* Writes the student's folder. All ranks take part; one of them writes. */
+/* Writes the student's folder. All ranks take part; one of them writes. If there is no space, at
+ * the end of the run older checkpoints are removed for it. */
 wd_status wd__trainer_write_student(wd_trainer *t, wd_err *err);
 
 #endif

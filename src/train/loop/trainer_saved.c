@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/file_space.h"
 #include "core/log.h"
@@ -343,33 +344,79 @@ static void say_unsaved(const wd_trainer *t, const wd_err *why)
     const char *what = t->ends ? "the run ends without this checkpoint"
                                : "training goes on, and writes the next checkpoint when it is due";
     if (newest >= 0) snprintf(from, sizeof from, "the newest one is of step %" PRId64, newest);
-    if (newest >= 0 && keep > 1)
+    if (newest >= 0 && keep > 1 && !t->ends)
         snprintf(older, sizeof older,
                  "; older ones, which --keep_checkpoints %d keeps, may be removed", keep);
     wd_log(WD_LOG_WARNING, "%s; %s; %s%s", why->message, what, from, older);
 }
 
+static bool is_on_disk_of(const char *folder, const char *other)
+{
+    struct stat a, b;
+    return !stat(folder, &a) && !stat(other, &b) && a.st_dev == b.st_dev;
+}
+
+/* At the end of the run, of the rank that writes: removes the oldest checkpoint, but never the
+ * newest one, to make room for files in `folder` that found their disk full (`why`). False: none
+ * was removed. */
+static bool make_room(const wd_trainer *t, const char *folder, const wd_err *why)
+{
+    int64_t step;
+    if (!t->ends || !wd_file_space_full() || !is_on_disk_of(t->checkpoints, folder)) return false;
+    if (wd_checkpoint_remove_oldest(&step, t->checkpoints, t->first_verified_step, NULL) != WD_OK ||
+        step < 0)
+        return false;
+    wd_log(WD_LOG_WARNING,
+           "%s; since the run ends here, the checkpoint of step %" PRId64
+           ", which --keep_checkpoints %d keeps, was removed to make room for another attempt",
+           why->message, step, t->options->keep_checkpoints);
+    return true;
+}
+
+/* What became of a checkpoint that was written. */
+typedef enum outcome { WRITTEN, TO_WRITE_AGAIN, LEFT_OUT } outcome;
+
 /* Of the rank that writes. A checkpoint that finds no space is a warning: the run goes on with
- * those that it has, and what it was training is not lost. *lacks = whether that is so. */
-static wd_status write_or_warn(wd_trainer *t, const wd_checkpoint_tensors *tensors,
-                               const json_t *run, bool *lacks, wd_err *err)
+ * those that it has, and what it was training is not lost. */
+static wd_status write_or_warn(outcome *out, const wd_trainer *t,
+                               const wd_checkpoint_tensors *tensors, const json_t *run, wd_err *err)
 {
     wd_err why = {0};
     wd_file_space_watch();
     const wd_status status = wd_checkpoint_write(t->checkpoints, t->step, tensors, run,
                                                  wd__stepper_queue(t->stepper), &why);
-    *lacks = status == WD_IO && wd_file_space_lacked();
-    if (*lacks)
-        say_unsaved(t, &why);
-    else if (status != WD_OK && err)
-        *err = why;
-    return *lacks ? WD_OK : status;
+    *out = WRITTEN;
+    if (status == WD_IO && wd_file_space_lacked()) {
+        *out = make_room(t, t->checkpoints, &why) ? TO_WRITE_AGAIN : LEFT_OUT;
+        if (*out == LEFT_OUT) say_unsaved(t, &why);
+        return WD_OK;
+    }
+    if (status != WD_OK && err) *err = why;
+    return status;
+}
+
+/* All ranks; each has the same outcome. */
+static wd_status write_once(outcome *out, wd_trainer *t, const wd_checkpoint_tensors *tensors,
+                            const json_t *run, wd_err *err)
+{
+    wd_queue *queue = wd__stepper_queue(t->stepper);
+    *out = WRITTEN;
+    if (wd__trainer_writes(t))
+        WD_TRY(write_or_warn(out, t, tensors, run, err));
+    else
+        wd_checkpoint_assist(tensors, queue);
+    wd_queue_wait(queue); /* what others wait for is done before this rank waits */
+    if (!wd__trainer_hear(t, *out != WRITTEN))
+        *out = WRITTEN;
+    else
+        *out = t->ends && wd__trainer_hear(t, *out == TO_WRITE_AGAIN) ? TO_WRITE_AGAIN : LEFT_OUT;
+    return WD_OK;
 }
 
 wd_status wd__trainer_write_checkpoint(wd_trainer *t, wd_err *err)
 {
     wd_status status;
-    bool lacks_space = false;
+    outcome last;
     wd_checkpoint_tensors tensors;
     json_t *run = NULL;
     WD_TRY(wd__trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
@@ -379,13 +426,9 @@ wd_status wd__trainer_write_checkpoint(wd_trainer *t, wd_err *err)
     WD_TRY_OUT(wd__stepper_check_finite(t->stepper, err));
     t->saved_s = t->elapsed_s;
     WD_TRY_OUT(save_run(run, t->options, &t->phase, wd__trainer_elapsed_s(t), err));
-    if (wd__trainer_writes(t))
-        WD_TRY_OUT(write_or_warn(t, &tensors, run, &lacks_space, err));
-    else
-        wd_checkpoint_assist(&tensors, wd__stepper_queue(t->stepper));
-    wd_queue_wait(
-        wd__stepper_queue(t->stepper)); /* what others wait for is done before this rank waits */
-    if (!wd__trainer_hear(t, lacks_space)) t->saved_step = t->step;
+    do WD_TRY_OUT(write_once(&last, t, &tensors, run, err));
+    while (last == TO_WRITE_AGAIN);
+    if (last == WRITTEN) t->saved_step = t->step;
 out:
     json_decref(run);
     return status;
@@ -440,16 +483,29 @@ wd_export_options wd__trainer_export_of(const wd_trainer *t)
     return export;
 }
 
+/* Of the rank that writes. */
+static wd_status write_student(const wd_trainer *t, const wd_export_options *export, wd_err *err)
+{
+    const wd_stepper *m = t->stepper;
+    wd_err why = {0};
+    wd_status status;
+    do {
+        wd_file_space_watch();
+        status =
+            wd_export_student(t->folder, wd__stepper_params(m), wd__stepper_options_of(m)->teacher,
+                              export, wd__stepper_queue(m), &why);
+    } while (status == WD_IO && make_room(t, t->folder, &why));
+    if (status != WD_OK && err) *err = why;
+    return status;
+}
+
 wd_status wd__trainer_write_student(wd_trainer *t, wd_err *err)
 {
     const wd_stepper *m = t->stepper;
     const wd_export_options export = wd__trainer_export_of(t);
     wd_params_collect(wd__stepper_params(m), export.buffer, wd__stepper_queue(m));
     wd_status status = WD_OK;
-    if (wd__trainer_writes(t))
-        status =
-            wd_export_student(t->folder, wd__stepper_params(m), wd__stepper_options_of(m)->teacher,
-                              &export, wd__stepper_queue(m), err);
+    if (wd__trainer_writes(t)) status = write_student(t, &export, err);
     wd_params_release(wd__stepper_params(m), wd__stepper_queue(m));
     return status;
 }

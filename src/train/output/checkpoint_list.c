@@ -147,25 +147,61 @@ static wd_status remove_step(const char *folder, const char *path, int64_t step,
     return wd_folder_remove(doomed, err);
 }
 
+/* A checkpoint that may be removed. */
+typedef struct candidate {
+    char path[WD_PATH_MAX];
+    int64_t step;
+    bool whole;
+} candidate;
+
+static wd_status look_at(candidate *out, const char *folder, const char *name,
+                         int64_t first_verified_step, wd_err *err)
+{
+    out->step = wd__checkpoint_folder_step(name);
+    out->whole = out->step >= first_verified_step;
+    WD_TRY(wd_path_join(out->path, folder, name, err));
+    return out->whole ? WD_OK : check_whole(&out->whole, out->path, err);
+}
+
 wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t first_verified_step,
                               wd_err *err)
 {
     wd_folder_list list;
+    candidate c;
     int kept = 0;
     wd_status status = WD_OK;
     WD_TRY(wd__checkpoint_folder_tidy(folder, err));
     WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
     for (int i = 0; i < list.count; i++) {
-        char path[WD_PATH_MAX];
-        const int64_t step = wd__checkpoint_folder_step(list.entry[i]->d_name);
-        bool whole = step >= first_verified_step;
-        WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
-        if (!whole) WD_TRY_OUT(check_whole(&whole, path, err));
-        if (!whole) continue;
+        WD_TRY_OUT(look_at(&c, folder, list.entry[i]->d_name, first_verified_step, err));
+        if (!c.whole) continue;
         if (kept < keep || kept < 1)
             kept++;
         else
-            WD_TRY_OUT(remove_step(folder, path, step, err));
+            WD_TRY_OUT(remove_step(folder, c.path, c.step, err));
+    }
+out:
+    wd_folder_list_close(&list);
+    return status;
+}
+
+wd_status wd_checkpoint_remove_oldest(int64_t *step, const char *folder,
+                                      int64_t first_verified_step, wd_err *err)
+{
+    wd_folder_list list;
+    candidate c = {.whole = false};
+    int newest = -1;
+    wd_status status = WD_OK;
+    *step = -1;
+    WD_TRY(wd__checkpoint_folder_tidy(folder, err));
+    WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
+    while (!c.whole && ++newest < list.count)
+        WD_TRY_OUT(look_at(&c, folder, list.entry[newest]->d_name, first_verified_step, err));
+    for (int i = list.count - 1; i > newest && *step < 0; i--) {
+        WD_TRY_OUT(look_at(&c, folder, list.entry[i]->d_name, first_verified_step, err));
+        if (!c.whole) continue;
+        WD_TRY_OUT(remove_step(folder, c.path, c.step, err));
+        *step = c.step;
     }
 out:
     wd_folder_list_close(&list);

@@ -25,4 +25,9 @@ wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_e
 wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t first_verified_step,
                               wd_err *err);
 
+/* Removes the oldest whole checkpoint, unless it is the only one; *step = its step, -1: none was
+ * removed. Otherwise like wd_checkpoint_prune. */
+wd_status wd_checkpoint_remove_oldest(int64_t *step, const char *folder,
+                                      int64_t first_verified_step, wd_err *err);
+
 #endif

@@ -162,6 +162,27 @@ static void pruning_keeps_the_newest(void **state)
     assert_int_equal(latest(folder, NULL), 100000000);
 }
 
+/* The oldest is removed until one whole checkpoint is left; damaged ones stay. */
+static void the_oldest_makes_room(void **state)
+{
+    (void)state;
+    static const int64_t removed[] = {2, 3, -1, -1};
+    wd_err err;
+    int64_t step;
+    const char *folder = new_folder();
+    for (step = 1; step <= 5; step++) write_step(folder, step, "");
+    damage(folder, 1);
+    damage(folder, 5);
+    for (int i = 0; i < 4; i++) {
+        wd_test_ok(wd_checkpoint_remove_oldest(&step, folder, 6, &err), &err);
+        assert_int_equal(step, removed[i]);
+    }
+    assert_int_equal(entries_of(folder), 3);
+    assert_int_equal(latest(folder, NULL), 4);
+    wd_test_ok(wd_checkpoint_remove_oldest(&step, new_folder(), 0, &err), &err);
+    assert_int_equal(step, -1);
+}
+
 /* Two whole ones are asked for, and two stay; damaged ones are not counted, and not removed. */
 static void pruning_counts_whole_ones(void **state)
 {
@@ -345,6 +366,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_say_their_step),
         cmocka_unit_test(pruning_keeps_the_newest),
+        cmocka_unit_test(the_oldest_makes_room),
         cmocka_unit_test(pruning_counts_whole_ones),
         cmocka_unit_test(damaged_ones_alone_are_an_error),
         cmocka_unit_test(a_kill_leaves_a_whole_one),

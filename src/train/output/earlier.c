@@ -309,12 +309,13 @@ static void say_moved(const char *folder, const char *moved, int64_t first_step)
     if (first_step)
         wd_log(WD_LOG_WARNING,
                "%s: goes on from step %" PRId64 "; its later checkpoints, with their metrics and "
-               "student, were moved to %s. To go on from those instead: --output_dir %s --resume",
+               "student, were moved to %s. To go on from those instead: wandistiller train "
+               "--resume %s",
                folder, first_step - 1, moved, word);
     else
         wd_log(WD_LOG_WARNING,
                "%s: the earlier run in this folder was moved to %s. To go on with it instead of "
-               "beginning a new one: --output_dir %s --resume",
+               "beginning a new one: wandistiller train --resume %s",
                folder, moved, word);
 }
 
