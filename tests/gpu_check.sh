@@ -29,6 +29,7 @@ write_fake() { # PATH: the script on standard input
 # ---- 1. stand-ins; FIGURES=good or bad ----
 
 write_fake "$fake/gpu_tests" <<'END'
+[ "${1:-none}" != "$KILLED" ] || kill -9 $$
 case $1 in
 "") printf '%s\n' norm device lone_peer fixtures properties reopen ;;
 lone_peer)
@@ -43,12 +44,14 @@ write_fake "$fake/bin/compute-sanitizer" <<'END'
 [ "$FIGURES" = good ] && [ "$WD_TEST_SANITIZER" = "$2" ]
 END
 write_fake "$fake/make_pipeline" <<'END'
+[ "$LD_LIBRARY_PATH" = "$EXPECTED_LIBRARIES" ] || exit 127
 echo "$3 of ${5:-all} blocks" >>"$MADE"
 mkdir -p "$1/transformer"
 : >"$1/model_index.json"
 head -c 1000000 /dev/zero >"$1/transformer/diffusion_pytorch_model.safetensors"
 END
 write_fake "$fake/bin/nvidia-smi" <<'END'
+[ -z "$SMI_HANGS" ] || exec sleep 20
 case $* in
 *utilization*)
     [ -f "$FIGURES_STATE" ] || echo 4000 >"$FIGURES_STATE"
@@ -67,6 +70,18 @@ ratio=1.20
 echo "case                    tokens   wandistiller      PyTorch    ratio"
 echo "forward 14B, 4 blocks     1024       10.00 ms     15.00 ms     1.50"
 echo "train 1.3B, 8 blocks      1024       10.00 ms     12.00 ms     $ratio"
+[ -z "$PYTORCH_FAILS" ]
+END
+# A command with these words is ended at once, as if its time were over.
+write_fake "$fake/bin/timeout" <<END
+case "\$* " in *" \${ENDED:-none} "*) exit 124 ;; esac
+exec $(command -v timeout) "\$@"
+END
+# Where it fails, it leaves a part of the archive.
+write_fake "$fake/bin/tar" <<END
+[ -n "\$TAR_FAILS" ] || exec $(command -v tar) "\$@"
+for file; do case \$file in *.tar.part) echo half >"\$file" ;; esac; done
+exit 2
 END
 
 # The program: plan, bench, train and eval. A pass under offload takes 1.2 ms, resident 1.18 or 1
@@ -81,13 +96,15 @@ case $1 in
 plan)
     [ -z "$NO_GPU" ] || { echo "cuda:0: the GPU is lost"; exit 6; }
     [ -z "$NO_KERNELS" ] || { echo "cuda:0: this build has no CUDA"; exit 6; }
+    [ -z "$PLAN_CRASHES" ] || { echo "looking for cuDNN"; kill -SEGV $$; }
     [ "$CUDA_DEVICE_ORDER" = PCI_BUS_ID ] || { echo "another order than nvidia-smi's"; exit 1; }
     [ -z "$ONE_GPU" ] || { echo "cuda:1: expected a GPU below 1, for it is alone"; exit 6; }
     ;;
 bench)
     share=66.0
     good || share=49.0
-    echo "copy, host to device          256.00 MiB     0.270 ms      1.00 GB/s"
+    [ -n "$NO_LINK" ] ||
+        echo "copy, host to device          256.00 MiB     0.270 ms      1.00 GB/s"
     for tokens in 1024 1560 4096 8192; do
         rate="BF16       12.00 ms  100000.0 GFLOP/s  $share % of peak"
         echo "forward 14B, 4 blocks, $tokens tokens $rate"
@@ -100,6 +117,11 @@ train)
     esac
     [ -z "$EXPECTED_MINUTES" ] || [ "$(value max_minutes)" = "$EXPECTED_MINUTES" ] || exit 1
     case "$NO_NCCL$all" in no*"--nccl on"*) echo "NCCL is missing"; exit 6 ;; esac
+    prompts=$(value data_path) config=$(value student_config)
+    [ -z "$prompts" ] || echo "${prompts##*/} of $(stat -c %y "$prompts")" >>"$MADE"
+    [ -z "$config" ] ||
+        echo "student of $(basename "$(value teacher_path)"): $(cat "$config")" >>"$MADE"
+    [ -z "$TRAIN_HANGS" ] || { trap '' TERM; echo $$ >>"$TRAIN_HANGS"; sleep 60; }
     folder=$(value output_dir) strategy=$(value teacher_device_strategy)
     mkdir -p "$folder/transformer"
     student=one
@@ -150,6 +172,8 @@ judged() { # good|bad RESULT SHOWN
 }
 
 export ONE_GPU='' NO_NCCL='' NO_KERNELS='' NO_GPU='' EXPECTED_MINUTES='' MADE=$stage/made
+export KILLED='' SMI_HANGS='' PYTORCH_FAILS='' ENDED='' TAR_FAILS='' PLAN_CRASHES='' NO_LINK=''
+export TRAIN_HANGS=''
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}" EXPECTED_LIBRARIES="${LD_LIBRARY_PATH:-}"
 judged good pass 3 # what is only shown
 judged bad fail 4  # that, and the host memory of a shell script
@@ -202,6 +226,74 @@ lacking() { # ONE_GPU NO_NCCL COUNT WORDS: so many lines of the part are not run
 rm -rf "$stage/report.md.parts"
 lacking yes '' 5 "skipped: one GPU"
 lacking '' no 2 "NCCL"
+
+# ---- what ends early, hangs or is killed ----
+
+# Runs a part on good figures; $status is the exit status.
+checked() { # PART
+    status=0
+    rm -rf "$stage/report.md.parts"
+    FIGURES=good FIGURES_STATE=$stage/state PATH="$fake/bin:$PATH" \
+        sh "$source/tools/gpu_check.sh" "$fake" "$stage/report.md" "$1" >"$stage/said" 2>&1 ||
+        status=$?
+}
+expect() { # STATUS WORDS...: the exit status, and patterns that the report has
+    [ $status -eq "$1" ] || fail "exit status $status, expected $1"
+    shift
+    for words in "$@"; do
+        grep -q "$words" "$stage/report.md" || fail "the report has no \"$words\""
+    done
+}
+
+# What is read at the same time is written once, and each teacher has its own student. The program
+# that makes teachers finds the bundle's libraries.
+rm -f "$MADE"
+GPU_CHECK_LIBRARIES=/lib EXPECTED_LIBRARIES="/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+    checked first
+expect 0 "| steps that fail | at most 0 | 0 | pass |"
+[ "$(grep '^prompts.txt of ' "$MADE" | sort -u | wc -l)" = 1 ] || fail "prompts are written twice"
+printf '%s\n' 'student of 14b: {"hidden_size": 256, "depth": 1, "num_heads": 2}' \
+    'student of teacher: {"depth": 1}' >"$stage/students"
+grep '^student of ' "$MADE" | sort -u | cmp - "$stage/students" || fail "other students"
+
+# What its own limit ends, or another process, has failed. A figure that is only shown may be
+# unknown.
+KILLED=norm ENDED="$fake/gpu_tests reopen" NO_LINK=yes QUICK=1 checked first
+expect 1 "| steps that fail | at most 0 | 2 | fail |" "| a time is not known | not run |" \
+    "^reopen .*: FAILED: ended after 40 s, since it hangs or is too slow" \
+    "^k-norm .*: FAILED: ended by signal 9"
+KILLED=norm QUICK=1 checked correct
+expect 1 "processor's: test programs that fail | at most 0 | 1 | fail |"
+
+# What the part's end cuts short has not, but nothing is known of it; and it is gone.
+: >"$stage/hanging"
+TRAIN_HANGS=$stage/hanging PART_SECONDS=4 QUICK=1 checked first
+expect 0 "| steps that fail | at most 0 | 0 of those that ran; not run: .*fp32-gpu.* | not run |" \
+    "| fp32: .* | 0 of 4 runs ended in the part's time | not run |"
+grep -q "^| first .* | not run |" "$stage/said" || fail "what was not run is not said"
+while read -r process; do
+    case $(sed -n 's/^State:.\(.\).*/\1/p' "/proc/$process/status" 2>/dev/null) in
+    "" | Z | X) ;;
+    *) fail "a program that hangs was left running" ;;
+    esac
+done <"$stage/hanging"
+
+# The first opening of the device has a limit, as nvidia-smi has, and what comes of it is said. A
+# whole archive is not replaced by one that is not.
+PLAN_CRASHES=yes SMI_HANGS=yes ENDED="nvidia-smi -i" TAR_FAILS=yes QUICK=1 checked correct
+expect 0 "^nvidia-smi: exit status 124" \
+    "^\*\*Failed: the first opening of cuda:0: ended by signal 11: looking for cuDNN" \
+    "processor's: test programs that fail | at most 0 | 0 | pass |"
+grep -q "looking for cuDNN" "$stage/report.md.parts/opening" || fail "an opening's output is lost"
+tar -tzf "$stage/report.md.tar.gz" >/dev/null || fail "the archive is lost"
+ENDED="$fake/wandistiller plan --teacher_path" QUICK=1 checked correct
+expect 0 "the first opening of cuda:0: ended after 60 s"
+
+# Some of PyTorch's cases are not all; a torch that loads slowly is not missing.
+PYTORCH_FAILS=yes QUICK=1 checked pytorch
+expect 1 "| 1.20, before it ended unfinished | fail |"
+ENDED="python3 -c" QUICK=1 checked pytorch
+expect 0 "| torch takes more than 60 s to load | not run |"
 
 # A program without kernels for GPUs is not checked, and a bundle of it says so.
 status=0

@@ -61,7 +61,8 @@ DEVICE=cuda:0@link=25GB/s,compute=1TFLOP/s QUICK=1 WD_STANDIN_GPUS=1 WD_STANDIN_
     WD_STANDIN_FUNCTION_KIB=64 \
     sh "$source/tools/gpu_check.sh" "$stage/build" "$stage/report.md" first >"$stage/said" || true
 grep '^| first | ' "$stage/report.md" >"$stage/table"
-[ "$(grep -c '| pass |$' "$stage/table")" = 3 ] &&
+[ "$(grep -c '| pass |$' "$stage/table")" = 2 ] &&
+    grep -q '| 0 of those that ran; not run: fixtures | not run |$' "$stage/table" &&
     grep -Eq '^\| first \| blocks of 14B, .* \| [0-9.]+ \| shown \|$' "$stage/table" &&
     grep -q '^cuda:1: ' "$stage/report.md.parts/first/fp32-balanced" || {
     cat "$stage/said" "$stage/report.md"

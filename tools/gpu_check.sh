@@ -41,6 +41,7 @@ build=$(cd "$1" && pwd) && report=$(cd "$(dirname "$2")" && pwd)/$(basename "$2"
 shift 2
 device=${DEVICE:-cuda:0} seconds=${PART_SECONDS:-540} quick=${QUICK:-}
 libraries=${GPU_CHECK_LIBRARIES:-}
+library_path=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 program=$build/wandistiller
 [ -x "$program" ] || { echo "$program is not there: run make" >&2; exit 2; }
 for part in "$@"; do
@@ -50,22 +51,33 @@ for part in "$@"; do
     esac
 done
 cd "$here/.." || exit 2
+kept=${PARTS:-$report.parts} out=${PARTS:-$report.parts}/running
+mkdir -p "$kept" || exit 2
+
+# The first opening of the device. Whatever comes of it, what it prints is kept, and the parts run,
+# unless the program has no kernels. Speeds that are stated are not measured.
+opening=
 case $device in
 cuda*)
-    # Speeds that are stated are not measured.
-    if "$program" plan --teacher_path models/wan-tiny 2>&1 \
-        --devices "${device%%@*}@link=25GB/s,compute=1TFLOP/s" | grep "this build has no CUDA"; then
+    began=$(date +%s)
+    timeout -k 5 60 "$program" plan --teacher_path models/wan-tiny \
+        --devices "${device%%@*}@link=25GB/s,compute=1TFLOP/s" >"$kept/opening" 2>&1
+    status=$?
+    if grep "this build has no CUDA" "$kept/opening"; then
         echo "gpu-check: $program has no kernels for $device: build it where nvcc is" >&2
         exit 2
+    fi
+    if [ $status -ne 0 ]; then
+        opening=$(how_it_ended $status $(($(date +%s) - began)) 60 "$kept/opening")
+        opening="the first opening of $device: $opening"
+        echo "gpu-check: $opening"
     fi ;;
 esac
 export WD_TEST_DEVICE="$device" WD_TEST_SOURCE="$PWD" WD_TEST_PROGRAM="$program"
-stage=$(mktemp -d)
+stage=$(mktemp -d) || exit 2
 run= # the process of a run in the background
 trap '[ -z "$run" ] || kill "$run"; rm -rf "$stage"' EXIT
 trap 'exit 130' INT TERM
-kept=${PARTS:-$report.parts} out=${PARTS:-$report.parts}/running
-mkdir -p "$kept"
 
 # The GPU as nvidia-smi counts it, which does not know CUDA_VISIBLE_DEVICES.
 gpu=$(printf '%s' "$device" | sed -n 's/^cuda:\([0-9]*\).*/\1/p')
@@ -73,7 +85,7 @@ gpu=$(printf '%s' "$device" | sed -n 's/^cuda:\([0-9]*\).*/\1/p')
     { print $(n + 1) } END { if (!NR) print n }')
 smi=
 if [ -n "$gpu" ] && command -v nvidia-smi >/dev/null; then
-    smi="nvidia-smi -i $gpu --format=csv,noheader,nounits"
+    smi="timeout -k 5 10 nvidia-smi -i $gpu --format=csv,noheader,nounits"
 fi
 
 # Opens the device, so that a part that needs it for long work fails at once; $why says why it
@@ -82,7 +94,7 @@ device_opens() {
     case $device in cpu*) return ;; esac
     step "open $device" "$program" plan --teacher_path models/wan-tiny \
         --devices "${device%%@*}@link=25GB/s,compute=1TFLOP/s" && return
-    why=$(grep -v '^$' "$out" | tail -n 1 | tr '|' ' ' | cut -c1-240)
+    why=$(last_line "$out")
     [ -n "$why" ] || why="$device could not be opened in the part's time"
     return 1
 }
@@ -93,8 +105,7 @@ device_opens() {
 with_libraries() { # TITLE COMMAND...
     title=$1
     shift
-    step "$title" \
-        ${libraries:+env "LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"} "$@"
+    step "$title" ${libraries:+env "LD_LIBRARY_PATH=$library_path"} "$@"
 }
 
 # Runs every command of the form PREFIX TEST; the number of those that fail is the figure. What does
@@ -108,7 +119,9 @@ tests_of() { # KEY TITLE TESTS PREFIX...
         with_libraries "$what$test" "$@" "$build/gpu_tests" "$test" && continue
         case $status in
         77) why=$(sed -n 's/^not tested here: //p' "$out" | tail -n 1) ;;
-        124 | 137) late=$((late + 1)) ;;
+        124 | 137)
+            # a test that is killed before has failed
+            if [ "$(seconds_left)" -eq 0 ]; then late=$((late + 1)); else bad=$((bad + 1)); fi ;;
         *) bad=$((bad + 1)) ;;
         esac
     done
@@ -127,7 +140,7 @@ tests_of() { # KEY TITLE TESTS PREFIX...
 
 kernel_tests() {
     case $device in
-    cuda*) ${libraries:+env "LD_LIBRARY_PATH=$libraries"} "$build/gpu_tests" |
+    cuda*) ${libraries:+env "LD_LIBRARY_PATH=$library_path"} "$build/gpu_tests" |
         grep -Ev '^(device|lone_peer|fixtures|properties|reopen)$' ;;
     esac
 }
@@ -194,15 +207,20 @@ speed() {
 }
 
 # Sets $python to a Python whose PyTorch can use the device: that of PATH, or of the environment
-# whose libraries the tests of `first` found.
+# whose libraries the tests of `first` found; $why says why there is none.
 find_torch() {
+    why="no python3 has torch for $device"
     libraries_of_python='s|^.*"\(/.*\)/lib/python3[^/]*/site-packages/nvidia/.*|\1/bin/python3|p'
     found_by_first=$(sed -n "$libraries_of_python" "$kept/first/properties.json" 2>/dev/null |
         head -n 1)
     works='import torch'
     case $device in cuda*) works="$works; assert torch.cuda.is_available()" ;; esac
     for python in python3 $found_by_first; do
-        timeout -k 5 60 "$python" -c "$works" 2>/dev/null && return
+        most=$(seconds_left)
+        [ "$most" -le 60 ] || most=60
+        [ "$most" -gt 0 ] || break
+        timeout -k 5 "$most" "$python" -c "$works" 2>/dev/null && return
+        [ $? -ne 124 ] || why="torch takes more than $most s to load"
     done
     return 1
 }
@@ -214,10 +232,11 @@ least_ratio() { # FILE
 }
 
 pytorch() {
-    find_torch || { not_run pytorch "no python3 has torch for $device"; return; }
+    find_torch || { not_run pytorch "$why"; return; }
+    rest=
     step "PyTorch" "$python" bench/pytorch_models.py --program "$program" --device "$device" \
-        ${PYTORCH_TOKENS:+--tokens "$PYTORCH_TOKENS"}
-    found pytorch "$(least_ratio "$out")"
+        ${PYTORCH_TOKENS:+--tokens "$PYTORCH_TOKENS"} || rest=", before it ended unfinished"
+    found pytorch "$(least_ratio "$out")$rest"
 }
 
 # ---- offload ----
@@ -227,7 +246,7 @@ pytorch() {
 blocks_with_room() { # MOST
     disk=$(df -Pk "$stage" | awk 'NR == 2 { print $4 * 1024 }')
     host=$(awk '/^MemAvailable/ { print $2 * 1024 }' /proc/meminfo)
-    pool=$([ -z "$smi" ] || $smi --query-gpu=memory.free | awk '{ print $1 * 1048576 }')
+    pool=$([ -z "$smi" ] || $smi --query-gpu=memory.free | awk '/^[0-9]/ { print $1 * 1048576 }')
     awk -v disk="$disk" -v host="$host" -v pool="${pool:-1e15}" -v most="$1" 'BEGIN {
         room = disk - 2e9
         if (host - 8e9 < room) room = host - 8e9
@@ -245,14 +264,16 @@ size_of_offload() { # MOST
     [ "$blocks" -gt 0 ]
 }
 
-# A few prompts, so that runs encode no more than they need.
-few_prompts() { head -n 64 models/wan-tiny/prompts.txt >"$stage/prompts.txt"; }
+# A few prompts, so that runs encode no more than they need; written once, since runs may read them.
+few_prompts() {
+    [ -s "$stage/prompts.txt" ] || head -n 64 models/wan-tiny/prompts.txt >"$stage/prompts.txt"
+}
 
 # Makes it by `COMMAND... make_pipeline`.
 make_14b() { # COMMAND...
     few_prompts
-    echo '{"hidden_size": 256, "depth": 1, "num_heads": 2}' >"$stage/student.json"
-    "$@" "$build/make_pipeline" "$stage/14b" models/wan-tiny $preset bfloat16 "$blocks"
+    echo '{"hidden_size": 256, "depth": 1, "num_heads": 2}' >"$stage/student-of-14b.json"
+    make_teacher "$stage/14b" $preset "$blocks" "$@"
 }
 
 # Seconds of one pass over the teacher for 8 targets: the median of the steps of a run, but the
@@ -271,7 +292,7 @@ train_on_14b() { # STRATEGY DEVICES COMMAND...
     rm -rf "$stage/run"
     # shellcheck disable=SC2086
     "$@" "$program" train --teacher_path "$stage/14b" \
-        --data_path "$stage/prompts.txt" --student_config "$stage/student.json" \
+        --data_path "$stage/prompts.txt" --student_config "$stage/student-of-14b.json" \
         --output_dir "$stage/run" --devices "$on" --teacher_device_strategy "$strategy" \
         --trajectories 8 --teacher_window 8 --batch_size 8 --trajectory_steps 2 --target_reuse 1 \
         --target_replay 1 --num_steps $passes --height $pixels --width $pixels --guidance_scale 5 \
@@ -306,7 +327,7 @@ offload() {
     size_of_offload "${OFFLOAD_BLOCKS:-40}" ||
         { not_run offload "no room for one block of 14B"; return; }
     say "" "A teacher of $blocks blocks, as many as were asked for and have room."
-    make_14b with_libraries "make a teacher" || { found offload "no teacher was made"; return; }
+    make_14b step "make a teacher" || { found offload "no teacher was made"; return; }
     bench copies
     link=$(link_speed "$out")
     passes_under gpu || { found offload "gpu failed"; return; }
@@ -411,8 +432,8 @@ steady() {
     teacher=$stage/1.3b pixels=1024 pause=1 skip=30
     [ -z "$quick" ] ||
         { teacher=models/wan-tiny pixels=64 pause=0.1 skip=0; }
-    [ -n "$quick" ] || with_libraries "make a teacher" "$build/make_pipeline" "$teacher" \
-        models/wan-tiny wan2.1-1.3b bfloat16 || { found plan "no teacher was made"; return; }
+    [ -n "$quick" ] || make_teacher "$teacher" wan2.1-1.3b "" step "make a teacher" ||
+        { found plan "no teacher was made"; return; }
     [ -n "$quick" ] || echo '{"depth": 8}' >"$stage/student.json"
     minutes=0.05
     [ -n "$quick" ] || minutes=$(minutes_of_run)
@@ -460,7 +481,13 @@ find_planned_mib() {
 
 {
     echo "$(date -u +%Y-%m-%d), $("$program" --version | head -n 1), $(uname -m), $(nproc) cores"
-    [ -z "$smi" ] || { echo; echo '```'; nvidia-smi -i "$gpu"; echo '```'; }
+    [ -z "$opening" ] || { echo; echo "**Failed: $opening**"; }
+    if [ -n "$smi" ]; then
+        echo
+        echo '```'
+        timeout -k 5 10 nvidia-smi -i "$gpu" 2>&1 || echo "nvidia-smi: exit status $?"
+        echo '```'
+    fi
 } >"$kept/machine"
 for part in ${*:-$parts}; do
     deadline=$(($(date +%s) + seconds))
@@ -470,6 +497,6 @@ for part in ${*:-$parts}; do
     rm -rf "${stage:?}"/*
     write_report
 done
-grep -E '[|] (pass|fail|shown) [|]$' "$kept/table"
+grep -v '| part [a-z]* was not run | not run |$' "$kept/table"
 echo "$report, $report.tar.gz: $passed passed, $failed failed, $missing not run"
 [ "$failed" -eq 0 ]

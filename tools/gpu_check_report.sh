@@ -51,12 +51,13 @@ note() { # KEY FIGURE RESULT
     printf '%s|%s|%s\n' "$1" "$2" "$3" >>"$kept/$part.found"
 }
 
-# Compares a figure with the requirement's limit. What is no number fails.
+# Compares a figure with the requirement's limit. What is no number fails, or is not known where no
+# figure is required.
 found() { # KEY FIGURE
     limit=$(requirements | awk -F'|' -v key="$1" '$2 == key { print $4 }')
     result=$(awk -v figure="$2" -v limit="$limit" 'BEGIN {
         split(limit, word, " ")
-        if (figure !~ /^-?[0-9]+([.][0-9]+)?$/) print "fail"
+        if (figure !~ /^-?[0-9]+([.][0-9]+)?$/) print (limit == "-" ? "not run" : "fail")
         else if (limit == "-") print "shown"
         else if (word[2] == "most") print (figure + 0 <= word[3] + 0 ? "pass" : "fail")
         else print (figure + 0 >= word[3] + 0 ? "pass" : "fail")
@@ -66,6 +67,30 @@ found() { # KEY FIGURE
 
 not_run() { # KEY WHY
     note "$1" "$2" "not run"
+}
+
+# ---- how it ended ----
+
+# Whether `timeout -k 5 MOST` ended a command that took SECONDS: a SIGKILL before is another's.
+timed_out() { # STATUS SECONDS MOST
+    [ "$1" -eq 124 ] || { [ "$1" -eq 137 ] && [ "$2" -ge "$3" ]; }
+}
+
+# Of a command that failed under `timeout -k 5 MOST`, with the last line of its output.
+how_it_ended() { # STATUS SECONDS MOST OUTPUT
+    how="exit status $1"
+    [ "$1" -le 128 ] || how="ended by signal $(($1 - 128))"
+    ! timed_out "$1" "$2" "$3" || how="ended after $3 s, since it hangs or is too slow"
+    last=$(last_line "$4")
+    echo "$how${last:+: $last}"
+}
+
+# The last line of an output, for a table: of a command that failed it often says why. What
+# `timeout` and the shell add of a signal says less.
+last_line() { # FILE
+    ended='Aborted|Bus error|Floating point exception|Illegal instruction|Killed|Segmentation fault'
+    grep -avxE "|timeout: .* dumped core|($ended)( [(]core dumped[)])?" "$1" |
+        tail -n 1 | tr '|' ' ' | cut -c1-240
 }
 
 # ---- what was done ----
@@ -129,5 +154,6 @@ write_report() {
     } >"$report.part" && mv "$report.part" "$report"
     tar -C "$(dirname "$report")" -czf "$report.tar.part" "$(basename "$report")" \
         -C "$(dirname "$kept")" "$(basename "$kept")" 2>/dev/null
-    mv "$report.tar.part" "$report.tar.gz"
+    # 1: a file changed meanwhile. A whole archive is not replaced by one that is not.
+    [ $? -gt 1 ] && [ -s "$report.tar.gz" ] || mv "$report.tar.part" "$report.tar.gz"
 }

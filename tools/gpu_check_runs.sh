@@ -4,10 +4,21 @@
 speeds=$(printf '%s' "$device" | sed -n 's/^[^@]*\(@.*\)$/\1/p')
 number=$(printf '%s' "$device" | sed -n 's/^cuda:\([0-9]*\).*/\1/p')
 
+# Makes a teacher, of BLOCKS blocks or, where that is empty, all, by `COMMAND... make_pipeline`.
+make_teacher() { # FOLDER PRESET BLOCKS COMMAND...
+    to=$1 of_preset=$2 layers=$3
+    shift 3
+    # shellcheck disable=SC2086
+    "$@" ${libraries:+env "LD_LIBRARY_PATH=$library_path"} "$build/make_pipeline" "$to" \
+        models/wan-tiny "$of_preset" bfloat16 $layers
+}
+
 # Sets $type, and the options of runs in fp32 or bf16. In fp32 the teacher is the embedded one. In
-# bf16 it is a made-up one of 4 blocks of 1.3B, whose heads are of the size that cuDNN computes.
-use_type() { # fp32|bf16
+# bf16 it is a made-up one of 4 blocks of 1.3B, whose heads are of the size that cuDNN computes; it
+# is made by `COMMAND... make_pipeline`.
+use_type() { # fp32|bf16 COMMAND...
     type=$1 teacher=models/wan-tiny first=0-1 second=2-3 third=4-5
+    shift
     options="--mixed_precision no --teacher_dtype float32 --num_steps 20 --batch_size 4"
     if [ "$type" = bf16 ]; then
         options="--mixed_precision bf16 --teacher_dtype bfloat16 --num_steps 8 --batch_size 4
@@ -18,10 +29,9 @@ use_type() { # fp32|bf16
             --trajectory_steps 4 --height 32 --width 32"
     elif [ "$type" = bf16 ]; then
         teacher=$stage/teacher first=0 second=1 third=2-3
-        options="$options --height 256 --width 256 --student_config $stage/student.json"
-        echo '{"depth": 1}' >"$stage/student.json"
-        with_libraries "make a teacher" "$build/make_pipeline" "$teacher" models/wan-tiny \
-            wan2.1-1.3b bfloat16 4
+        options="$options --height 256 --width 256 --student_config $stage/student-of-1.3b.json"
+        echo '{"depth": 1}' >"$stage/student-of-1.3b.json"
+        make_teacher "$teacher" wan2.1-1.3b 4 "$@"
     fi
 }
 
@@ -58,7 +68,7 @@ count_students() { # KEY
 # ---- strategies ----
 
 strategies_of() { # fp32|bf16
-    use_type "$1" || { found "students-$1" "no teacher was made"; return; }
+    use_type "$1" step "make a teacher" || { found "students-$1" "no teacher was made"; return; }
     write_map '"cpu"' '"disk"' 0 0
     : >"$stage/students"
     for strategy in gpu gpu0 offload disk custom auto; do
@@ -101,7 +111,7 @@ find_pair() {
 }
 
 on_two_gpus() { # fp32|bf16
-    use_type "$1" || { found "pair-$1" "no teacher was made"; return; }
+    use_type "$1" step "make a teacher" || { found "pair-$1" "no teacher was made"; return; }
     write_map 0 1 0 1
     : >"$stage/students"
     student_under "gpu, $device" "$device" --teacher_device_strategy gpu ||
@@ -121,7 +131,7 @@ on_two_gpus() { # fp32|bf16
 # The samples of a step are the same for one rank that accumulates two micro-batches and for two
 # ranks, whose gradients are added in the order of the micro-batches.
 ranks_of_two() {
-    use_type bf16 || { found ranks "no teacher was made"; return; }
+    use_type bf16 step "make a teacher" || { found ranks "no teacher was made"; return; }
     : >"$stage/students"
     student_under "one rank" "$device" --gradient_accumulation_steps 2 --teacher_device_strategy gpu
     set -- --nproc_per_node 2 --teacher_device_strategy gpu --deterministic_reduce

@@ -27,7 +27,8 @@ typedef struct wd_standin_faults {
     bool lt_rows_matter; /* a product's last bits depend on its number of rows, unless these are
                           * WD_PRODUCT_CHUNK_ROWS */
     bool lt_always;      /* they differ from launch to launch */
-    bool lt_gelu_erf[WD_PRODUCT_TYPES]; /* the epilogue GELU is the other form */
+    bool lt_gelu_erf[WD_PRODUCT_TYPES];  /* the epilogue GELU is the other form */
+    bool lt_gelu_none[WD_PRODUCT_TYPES]; /* the heuristic finds nothing with that epilogue */
     float lt_gelu_rough;  /* the relative error of the tanh in the epilogue GELU, in either form as
                            * if that were 0.5 x (1 + tanh): a GPU's instruction has up to 2^-11 */
     bool lt_splits;       /* the heuristic's first algorithms share sums among blocks */

@@ -287,6 +287,14 @@ static uint32_t alignment_of(const void *address)
     return align;
 }
 
+/* Whether there is no algorithm with this product's GELU. */
+static bool lacks_gelu(const product *p, const layout *b, const layout *d)
+{
+    return (p->epilogue & WD_LT_EPILOGUE_GELU) &&
+           wd_the_standin_faults
+               .lt_gelu_none[wd__product_types_of(dtype_of(b->type), dtype_of(d->type))];
+}
+
 static wd_lt_status heuristic(wd_lt_handle handle, wd_lt_product what, wd_lt_layout a,
                               wd_lt_layout b, wd_lt_layout c, wd_lt_layout d,
                               wd_lt_preference object, int asked, wd_lt_candidate *out, int *found)
@@ -298,7 +306,7 @@ static wd_lt_status heuristic(wd_lt_handle handle, wd_lt_product what, wd_lt_lay
     wd_lt_status status = check_product(what, a, b, c, d);
     if (status) return status;
     wd_the_standin_asked.heuristics++;
-    if (wd_the_standin_faults.lt_none ||
+    if (wd_the_standin_faults.lt_none || lacks_gelu(what, b, d) ||
         (wd_the_standin_faults.lt_no_mask && wish->implementations != UINT64_MAX))
         return WD_LT_STATUS_NOT_SUPPORTED;
     algorithm all[] = {{.parts = 4, .reduction = WD_LT_REDUCTION_COMPUTE_TYPE, .workspace = MIB},

@@ -657,13 +657,14 @@ static void implementations_that_say_nothing(void **state)
 }
 
 /* Each pair of dtypes has an epilogue of its own. */
+static const wd_dtype types_of_gelu[WD_PRODUCT_TYPES][2] = {
+    [WD_PRODUCT_F32] = {WD_F32, WD_F32},
+    [WD_PRODUCT_BF16] = {WD_BF16, WD_BF16},
+    [WD_PRODUCT_BF16_TO_F32] = {WD_BF16, WD_F32}};
+
 static void other_form_of_gelu_is_done_by_our_kernel(void **state)
 {
     (void)state;
-    static const wd_dtype types[WD_PRODUCT_TYPES][2] = {
-        [WD_PRODUCT_F32] = {WD_F32, WD_F32},
-        [WD_PRODUCT_BF16] = {WD_BF16, WD_BF16},
-        [WD_PRODUCT_BF16_TO_F32] = {WD_BF16, WD_F32}};
     for (int erf = 0; erf < WD_PRODUCT_TYPES; erf++) {
         wd_err err;
         wd_cuda_products *p;
@@ -673,12 +674,44 @@ static void other_form_of_gelu_is_done_by_our_kernel(void **state)
         for (int t = 0; t < WD_PRODUCT_TYPES; t++) {
             const int64_t own = wd_standin_own_launches();
             assert_int_equal(p->rule.gelu_tanh[t], t != erf);
-            check(p, (form){19, 24, 40, types[t][0], types[t][1], types[t][1], .bias = true,
-                            .act = WD_ACT_GELU_TANH});
+            check(p, (form){19, 24, 40, types_of_gelu[t][0], types_of_gelu[t][1],
+                            types_of_gelu[t][1], .bias = true, .act = WD_ACT_GELU_TANH});
             assert_int_equal(wd_standin_own_launches() > own, t == erf);
         }
         close_products(p);
     }
+}
+
+/* A GELU that cuBLASLt refuses, as it finds no algorithm or at the launch, costs a launch of our
+ * kernel, and not the device. */
+static void refused_gelu_is_done_by_our_kernel(void **state)
+{
+    (void)state;
+    wd_log_to(keep_warning, NULL, WD_LOG_WARNING);
+    for (int refused = 0; refused <= WD_PRODUCT_TYPES; refused++) {
+        wd_err err;
+        wd_cuda_products *p;
+        const wd_cuda_gpu *gpu = wd_standin_gpu();
+        const int none = refused % WD_PRODUCT_TYPES; /* the last one: refused at its launch */
+        wd_the_standin_faults.lt_gelu_none[none] = refused < WD_PRODUCT_TYPES;
+        wd_the_standin_faults.lt_fail_matmul = refused == WD_PRODUCT_TYPES;
+        wd_the_standin_faults.lt_fail_with = WD_LT_STATUS_NOT_SUPPORTED;
+        warnings = 0;
+        wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
+        if (refused < WD_PRODUCT_TYPES)
+            assert_non_null(strstr(warning, "does not make GELU in products"));
+        for (int t = 0; t < WD_PRODUCT_TYPES; t++) {
+            const int64_t own = wd_standin_own_launches();
+            const int64_t products = wd_the_standin_asked.products;
+            assert_int_equal(p->rule.gelu_tanh[t], t != none);
+            check(p, (form){19, 24, 40, types_of_gelu[t][0], types_of_gelu[t][1],
+                            types_of_gelu[t][1], .bias = true, .act = WD_ACT_GELU_TANH});
+            assert_int_equal(wd_standin_own_launches() > own, t == none);
+            assert_int_equal(wd_the_standin_asked.products, products + 1);
+        }
+        close_products(p);
+    }
+    wd_log_to(NULL, NULL, WD_LOG_ERROR);
 }
 
 /* A GPU's own tanh is good enough for a result in bf16, and not for one in fp32; it does not make
@@ -795,6 +828,7 @@ int main(void)
         cmocka_unit_test(rounded_operands_are_refused),
         cmocka_unit_test(implementations_that_say_nothing),
         cmocka_unit_test(other_form_of_gelu_is_done_by_our_kernel),
+        cmocka_unit_test(refused_gelu_is_done_by_our_kernel),
         cmocka_unit_test(forms_of_gelu_are_told_apart_where_tanh_is_rough),
         cmocka_unit_test(rules_of_launches),
         cmocka_unit_test(failures_while_it_is_opened),
