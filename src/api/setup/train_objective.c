@@ -246,8 +246,8 @@ static double usual_lr(const wd_train_setup *s)
 void wd__train_keep_lr(wd_train_setup *s, const json_t *run)
 {
     const json_t *said = json_object_get(run, "lr");
-    const double was = said ? json_number_value(said)
-                            : LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
+    const double was =
+        said ? json_number_value(said) : LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
     if (isnan(s->given.lr) && was > 0 && was <= 1) s->options.lr = was;
 }
 
