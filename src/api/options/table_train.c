@@ -219,9 +219,9 @@ static const wd_option table[] = {
     {WD_FLOAT_LINE(max_minutes, "0", 0, 1e9), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "End after this number of minutes of training; 0: no such limit"},
     {WD_FLOAT_LINE(lr, "", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help =
-         "Highest learning rate; default: 0.24 over the student's width (1.6e-4 at 1536), less "
-         "for steps of fewer than 32 samples, and a fifth for a start that keeps all its blocks"},
+     .help = "Highest learning rate; default: 0.24 over the student's width (1.6e-4 at 1536), less "
+             "for steps of fewer than 32 samples, and a fifth for a student that keeps all blocks "
+             "and channels of what it starts from"},
     {WD_CHOICE_LINE(lr_schedule, "cosine", "cosine", "constant"), .group = "Training",
      .flags = WD_OPTION_STUDENT,
      .help = "How the learning rate falls after the warm-up: by steps, or by time if only "

@@ -231,16 +231,24 @@ void wd__train_keep_reuse(wd_train_setup *s, const json_t *run)
         wd_train_set_reuse(s, reuse);
 }
 
+/* Whether the student has all blocks and channels of what it starts from. */
+static bool starts_whole(const wd_train_setup *s)
+{
+    const wd_dit_config *start = s->options.init_student ? &s->first.dit : &s->teacher.dit;
+    const wd_dit_config *student = &s->student.dit;
+    return student->layers == start->layers && student->ffn_dim == start->ffn_dim &&
+           wd_dit_width(student) == wd_dit_width(start);
+}
+
 /* The learning rate of many samples a step. Fewer are a noisier step, which has to be smaller. A
- * start that keeps all its blocks draws already, and a usual rate would undo it. */
+ * student that starts from a whole model draws already, and a usual rate would undo it. */
 static double usual_lr(const wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
     const int64_t ranks = s->comm ? s->comm->ranks : 1;
     const double samples = (double)(o->batch_size * o->gradient_accumulation_steps * ranks);
-    const bool whole = o->init_student && s->student.dit.layers == s->first.dit.layers;
     return LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit) *
-           fmin(1, sqrt(samples / LR_SAMPLES)) * (whole ? LR_OF_WHOLE_START : 1);
+           fmin(1, sqrt(samples / LR_SAMPLES)) * (starts_whole(s) ? LR_OF_WHOLE_START : 1);
 }
 
 void wd__train_keep_lr(wd_train_setup *s, const json_t *run)
