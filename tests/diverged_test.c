@@ -98,8 +98,8 @@ static void a_vae_that_is_not_finite_is_named(void **state)
     assert_false(wd_path_exists(wd_test_path("of-nan-vae/samples/step-00000004.png")));
     assert_false(wd_path_exists(wd_test_path("of-nan-vae/samples/step-00000008.png")));
     assert_page_says(out, "vae: pixels of picture 1: expected finite");
-    wd_program_run(&program, RUN(out), "--teacher_path", spoilt, "--resume", "auto", "--num_steps",
-                   "9");
+    wd_program_run(&program, "train", "--resume", out, "--num_steps", "9", "--save_samples",
+                   "false");
     wd_program_succeeded(&program);
     char *page = read_page(out);
     assert_non_null(strstr(page, "<dt>State</dt><dd>done</dd>"));

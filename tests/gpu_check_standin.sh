@@ -57,8 +57,8 @@ cat >"$stage/build/wandistiller" <<END
 echo "copy, host to device          256.00 MiB     0.270 ms      1.00 GB/s"
 END
 chmod +x "$stage/build/wandistiller"
-DEVICE=cuda:0@link=25GB/s,compute=1TFLOP/s QUICK=1 WD_STANDIN_GPUS=1 WD_STANDIN_NCCL=1 \
-    WD_STANDIN_FUNCTION_KIB=64 \
+DEVICE=cuda:0@link=25GB/s,compute=1TFLOP/s QUICK=1 PART_SECONDS=3000 WD_STANDIN_GPUS=1 \
+    WD_STANDIN_NCCL=1 WD_STANDIN_FUNCTION_KIB=64 \
     sh "$source/tools/gpu_check.sh" "$stage/build" "$stage/report.md" first >"$stage/said" || true
 grep '^| first | ' "$stage/report.md" >"$stage/table"
 [ "$(grep -c '| pass |$' "$stage/table")" = 2 ] &&

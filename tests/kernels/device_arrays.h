@@ -263,8 +263,9 @@ static inline void arrays_arrive(wd_cuda_device *d)
     array_require(!wd__cuda_driver_of(d)->ctx_synchronize(), "an array's copy failed");
 }
 
-/* Whether 8 bytes of arguments without padding are an address: no number that an operation takes is
- * as large as one of a program. */
+/* Whether 8 bytes of arguments without padding are an address of an x86-64 program: no number that
+ * an operation takes is as large. Elsewhere, and in programs at fixed addresses, some are missed.
+ */
 static inline bool is_address(uintptr_t word)
 {
     return word >> 32 >= 0x5000 && word >> 32 < 0x8000;

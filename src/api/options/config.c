@@ -23,9 +23,9 @@ struct wd_config {
 };
 
 /* The keys of a run.json: see write_run in api/jobs/train.c. */
-static const char *const of_a_run[] = {"command", "version", "options",    "resolved",
-                                       "student", "device",  "kernels",    "prompts",
-                                       "teacher", "memory",  "text_tokens"};
+static const char *const of_a_run[] = {"command", "version", "options",     "resolved",
+                                       "student", "device",  "kernels",     "prompts",
+                                       "teacher", "memory",  "text_tokens", "error"};
 
 /* Refuses other keys beside "options", which would be ignored silently. */
 static wd_status check_neighbours(const json_t *file, const char *path, wd_err *err)

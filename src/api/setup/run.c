@@ -10,6 +10,7 @@
 #include "api/setup/memory_report.h"
 #include "api/setup/ranks.h"
 #include "api/setup/rate_cache.h"
+#include "core/file_space.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/stop.h"
@@ -77,8 +78,8 @@ wd_status wd_merged_make_folder(wd_merged *out, wd_err *err)
     }
     *out->folder = '\0';
     return wd_fail(err, WD_IO,
-                   "%s: no folder for the weights with their LoRAs can be made there: %s; let "
-                   "TMPDIR be a folder with space for them",
+                   "%s: no folder for temporary weights can be made there: %s; set TMPDIR to a "
+                   "folder with space for them",
                    above, strerror(errno));
 }
 
@@ -109,15 +110,16 @@ wd_status wd_merged_add(wd_merged *m, wd_pipeline *p, wd_err *err)
     wd_bytes_text(size, sizeof size, bytes);
     if (bytes)
         wd_log(WD_LOG_INFO,
-               "%s: %s of %s weights will be written to %s, and removed at the end; TMPDIR names "
-               "another folder",
+               "%s: %s of %s weights will be written to %s, and removed at the end; set TMPDIR to "
+               "use another folder",
                quantises ? "quantisation" : "LoRAs", size, quantises ? "quantised" : "merged",
                m->folder);
+    wd_file_space_watch();
     const wd_status status = wd_pipeline_make_overlay(p, &why);
     if (status == WD_OK) return WD_OK;
+    const bool lacks = status == WD_IO && wd_file_space_lacked();
     return wd_fail(err, status, "%s%s%s", why.message,
-                   status == WD_IO ? "; set TMPDIR to a folder with room for " : "",
-                   status == WD_IO ? size : "");
+                   lacks ? "; set TMPDIR to a folder with room for " : "", lacks ? size : "");
 }
 
 wd_status wd_merged_open(wd_merged *out, wd_pipeline *p, wd_dtype dtype, wd_err *err)

@@ -254,9 +254,10 @@ static double usual_lr(const wd_train_setup *s)
 void wd__train_keep_lr(wd_train_setup *s, const json_t *run)
 {
     const json_t *said = json_object_get(run, "lr");
-    const double was =
-        said ? json_number_value(said) : LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
-    if (isnan(s->given.lr) && was > 0 && was <= 1) s->options.lr = was;
+    const double was = json_is_number(said)
+                           ? json_number_value(said)
+                           : LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
+    if (isnan(s->given.lr) && was >= 0 && was <= 1) s->options.lr = was;
 }
 
 /* Each target takes a state and a velocity, both float32. */

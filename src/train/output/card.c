@@ -138,7 +138,7 @@ static void write_usage(FILE *out, const wd_export_options *o, const char *word)
 
 /* transformers' tokenizer reads tokenizer.json; it makes one of SentencePiece's model only with two
  * more packages, and otherwise says that it lacks tiktoken, which does not help. */
-static wd_status write_tokenizer(FILE *out, const char *folder, wd_err *err)
+static wd_status write_tokenizer_note(FILE *out, const char *folder, wd_err *err)
 {
     char path[WD_PATH_MAX];
     WD_TRY(wd_path_join(path, folder, "tokenizer/tokenizer.json", err));
@@ -171,7 +171,7 @@ wd_status wd__student_write_card(const char *folder, const wd_params *params,
         write_front_matter(out, &o);
         write_facts(out, params, &o);
         write_usage(out, &o, word);
-        status = write_tokenizer(out, folder, err);
+        status = write_tokenizer_note(out, folder, err);
         failed = ferror(out);
         failed = fclose(out) || failed;
         if (status != WD_OK) goto out;

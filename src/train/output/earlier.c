@@ -66,8 +66,8 @@ static bool is_there(const char *folder, const char *name)
     return wd_path_join(path, folder, name, NULL) == WD_OK && !lstat(path, &info);
 }
 
-/* Whether a part has a name of an evaluation without being one. eval.json, which tells, is moved
- * last, so that a move that was interrupted finds it. */
+/* Whether a part has a name of an evaluation, and there is no eval.json, by which an evaluation is
+ * known. That file is moved last, so that a move that was interrupted finds it. */
 static bool is_anothers(const char *folder, int part)
 {
     const char *name = parts[part].name;

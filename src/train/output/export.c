@@ -475,7 +475,9 @@ static wd_status keep_one(const char *fresh, const char *old, const char *name, 
     WD_TRY(wd_path_join(to, fresh, name, err));
     if (!lstat(from, &info) && S_ISDIR(info.st_mode)) {
         WD_TRY(wd_folder_make(to, err));
-        return keep(to, from, depth + 1, err);
+        WD_TRY(keep(to, from, depth + 1, err));
+        (void)!chmod(to, info.st_mode & 07777);
+        return WD_OK;
     }
     if (!lstat(to, &info) || !link(from, to)) return WD_OK;
     return wd_file_copy(to, from, err);

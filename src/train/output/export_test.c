@@ -347,6 +347,7 @@ static void files_of_others_stay(void **state)
     export_to(folder, &o);
     snprintf(path, sizeof path, "%s/transformer/diffusion_pytorch_model_old/a", folder);
     wd_test_ok(wd_folder_make(path, &err), &err);
+    assert_int_equal(chmod(path, 0700), 0);
     for (int i = 0; i < THEIRS; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, theirs[i]);
         wd_test_ok(wd_file_write(path, theirs[i], strlen(theirs[i]), &err), &err);
@@ -368,7 +369,10 @@ static void files_of_others_stay(void **state)
         assert_string_equal(text, theirs[i]);
         wd_free(text);
     }
+    struct stat private;
     char deep[256];
+    snprintf(path, sizeof path, "%s/transformer/diffusion_pytorch_model_old/a", folder);
+    assert_true(!stat(path, &private) && (private.st_mode & 07777) == 0700);
     int used = snprintf(deep, sizeof deep, "%s/vae", folder);
     for (int i = 0; i <= 64; i++) used += snprintf(deep + used, sizeof deep - (size_t)used, "/d");
     wd_test_ok(wd_folder_make(deep, &err), &err);
