@@ -34,7 +34,7 @@ result_of() { # STATUS NAME SECONDS MOST
 first_step() { # NAME SECONDS COMMAND...
     name=$1 most=$2 is_cut=
     shift 2
-    [ -z "$quick" ] || most=$((most * 10))
+    [ -z "$quick" ] || [ "$most" -lt 1 ] || most=$((most * 10))
     left=$(first_left)
     [ "$most" -lt "$left" ] || is_cut=yes most=$left
     began=$(date +%s) status=124
