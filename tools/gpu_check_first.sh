@@ -223,9 +223,9 @@ first() {
     # shellcheck disable=SC2086
     [ -z "$processes" ] || wait $processes
     write_report
-    gpu_test device 40 device
+    gpu_test device 90 device
     write_report
-    gpu_test nccl 40 lone_peer
+    NCCL_DEBUG=INFO gpu_test nccl 40 lone_peer
     gpu_test fixtures 60 fixtures
     write_report
     processes=

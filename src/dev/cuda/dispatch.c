@@ -80,7 +80,7 @@ wd_status wd__cuda_dispatch_open(wd_cuda_device *d, bool libraries, wd_err *err)
     if (!libraries) return describe(d, err);
     WD_TRY(wd__cuda_api_need(&d->gpu.api, WD_CUDA_LT, err));
     WD_TRY(wd__cuda_api_need(&d->gpu.api, WD_CUDA_CUDNN, err));
-    WD_TRY(wd__cuda_products_open(&d->products, &d->gpu, err));
+    WD_TRY(wd__cuda_products_open(&d->products, &d->gpu, &d->base, err));
     WD_TRY(wd__cuda_attention_open(&d->attention, &d->gpu, err));
     WD_TRY(wd__cuda_conv_open(&d->conv, &d->gpu, err));
     return describe(d, err);

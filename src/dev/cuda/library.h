@@ -44,9 +44,11 @@ typedef struct wd_cuda_products wd_cuda_products;   /* products.c */
 typedef struct wd_cuda_attention wd_cuda_attention; /* attention.c */
 typedef struct wd_cuda_conv wd_cuda_conv;           /* conv.c */
 
-/* `gpu` is borrowed until it is closed, and its context is the current one. WD_UNSUPPORTED: the
- * library does not work on this GPU; WD_OUT_OF_MEMORY. */
-wd_status wd__cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, wd_err *err);
+/* `gpu` is borrowed until it is closed, and its context is the current one. `device` launches our
+ * own kernels, which are loaded, while the products are checked. WD_UNSUPPORTED: the library does
+ * not work on this GPU; WD_OUT_OF_MEMORY. */
+wd_status wd__cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, wd_device *device,
+                                 wd_err *err);
 wd_status wd__cuda_attention_open(wd_cuda_attention **out, const wd_cuda_gpu *gpu, wd_err *err);
 wd_status wd__cuda_conv_open(wd_cuda_conv **out, const wd_cuda_gpu *gpu, wd_err *err);
 void wd__cuda_products_close(wd_cuda_products *products);    /* NULL is allowed */

@@ -19,7 +19,7 @@ static int open_rig(void **state)
     static rig r;
     wd_err err = {0};
     wd_peers_offer offer;
-    wd_peers_options options = {.members = 1};
+    wd_peers_options options = {.members = 1, .open_s = 20};
     const size_t bytes = COUNT * sizeof(float);
     tested_gpu_begin(true);
     tested_gpu_require(wd_device_open_cuda(&r.device, tested_gpu_number(), &err), "a GPU", &err);

@@ -16,7 +16,8 @@
 
 /* ---- open and close ---- */
 
-wd_status wd__cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, wd_err *err)
+wd_status wd__cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, wd_device *device,
+                                 wd_err *err)
 {
     wd_cuda_products *p;
     *out = NULL;
@@ -35,7 +36,7 @@ wd_status wd__cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu,
                     "cuBLASLt %zu does not work on this GPU: %s", p->lt->get_version(),
                     p->lt->status_name(refused));
     }
-    if (status == WD_OK) status = wd__products_check(p, err);
+    if (status == WD_OK) status = wd__products_check(p, device, err);
     if (status == WD_INTERNAL) { /* it refused a product */
         status = WD_UNSUPPORTED;
         if (err) err->status = status;

@@ -372,10 +372,10 @@ static wd_status check_algorithms(const wd_cuda_products *p, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd__products_check(wd_cuda_products *p, wd_err *err)
+wd_status wd__products_check(wd_cuda_products *p, wd_device *device, wd_err *err)
 {
     const wd_cuda_driver *driver = &p->gpu->api->driver;
-    check c = {.products = p, .driver = driver, .work = {.gpu = p->gpu}};
+    check c = {.products = p, .driver = driver, .work = {.gpu = p->gpu, .device = device}};
     void *host = NULL;
     p->rule = (wd_product_rule){.gelu_tanh = {true, true, true}};
     c.work.workspace_bytes = WD_PRODUCT_WORKSPACE; /* no launch here is staged or cut */

@@ -49,8 +49,8 @@ void wd__product_plans_close(wd_cuda_products *products);
 
 /* ---- products_check.c ---- */
 
-/* Finds out by numbers what `products->rule` says. */
-wd_status wd__products_check(wd_cuda_products *products, wd_err *err);
+/* Finds out by numbers what `products->rule` says; `device` as of wd__cuda_products_open. */
+wd_status wd__products_check(wd_cuda_products *products, wd_device *device, wd_err *err);
 
 /* ---- products.c: products as text ---- */
 

@@ -15,7 +15,7 @@ static wd_cuda_products *open_products(void)
 {
     wd_cuda_products *p;
     wd_err err;
-    wd_test_ok(wd__cuda_products_open(&p, wd_standin_gpu(), &err), &err);
+    wd_test_ok(wd__cuda_products_open(&p, wd_standin_gpu(), NULL, &err), &err);
     return p;
 }
 
@@ -397,7 +397,7 @@ static void refusals_are_errors(void **state)
     assert_non_null(strstr(err.message, "install another version of cuBLASLt"));
     wd_cuda_products *none;
     wd_the_standin_faults.lt_fail_matmul = 1;
-    wd_test_refused(wd__cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
+    wd_test_refused(wd__cuda_products_open(&none, p->gpu, NULL, &err), &err, WD_UNSUPPORTED,
                     "refused the launch");
     wd_test_ok(launch(p, &o.args, &err), &err);
     release(&o);
@@ -444,12 +444,12 @@ static void products_without_algorithm_are_made_by_our_kernel(void **state)
     wd_err err;
     wd_cuda_products *none;
     wd_the_standin_faults.lt_none = true;
-    wd_test_refused(wd__cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
+    wd_test_refused(wd__cuda_products_open(&none, p->gpu, NULL, &err), &err, WD_UNSUPPORTED,
                     "has no algorithm for the products by which it is checked");
-    assert_int_equal(wd__cuda_products_open(&none, p->gpu, NULL), WD_UNSUPPORTED);
+    assert_int_equal(wd__cuda_products_open(&none, p->gpu, NULL, NULL), WD_UNSUPPORTED);
     wd_the_standin_faults.lt_none = false;
     wd_the_standin_faults.lt_fail_matmul = 1;
-    assert_int_equal(wd__cuda_products_open(&none, p->gpu, NULL), WD_UNSUPPORTED);
+    assert_int_equal(wd__cuda_products_open(&none, p->gpu, NULL, NULL), WD_UNSUPPORTED);
     wd_the_standin_faults.lt_fail_matmul = 0;
     wd_log_to(NULL, NULL, WD_LOG_ERROR);
     close_products(p);
@@ -521,7 +521,7 @@ static void rows_that_depend_on_rows_are_cut(void **state)
     wd_the_standin_faults.lt_rows_matter = true;
     warnings = 0;
     wd_log_to(keep_warning, NULL, WD_LOG_WARNING);
-    wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
+    wd_test_ok(wd__cuda_products_open(&p, gpu, NULL, &err), &err);
     wd_log_to(NULL, NULL, WD_LOG_ERROR);
     /* of fp32: the stand-in moves bits of fp32 results alone; 77 rows are an odd number */
     assert_int_equal(warnings, 1);
@@ -622,7 +622,7 @@ static void library_that_never_repeats_itself_is_refused(void **state)
     wd_cuda_products *p;
     const wd_cuda_gpu *gpu = wd_standin_gpu();
     wd_the_standin_faults.lt_always = true;
-    wd_test_refused(wd__cuda_products_open(&p, gpu, &err), &err, WD_UNSUPPORTED,
+    wd_test_refused(wd__cuda_products_open(&p, gpu, NULL, &err), &err, WD_UNSUPPORTED,
                     "install another version of cuBLASLt");
     assert_non_null(strstr(err.message, " in one of 1 rows from row 0 on; 512 of 512 elements"));
     assert_non_null(strstr(err.message, " in a launch of 256 rows and "));
@@ -638,7 +638,7 @@ static void rounded_operands_are_refused(void **state)
     wd_cuda_products *p;
     const wd_cuda_gpu *gpu = wd_standin_gpu();
     wd_the_standin_faults.lt_tf32 = true;
-    wd_test_refused(wd__cuda_products_open(&p, gpu, &err), &err, WD_UNSUPPORTED,
+    wd_test_refused(wd__cuda_products_open(&p, gpu, NULL, &err), &err, WD_UNSUPPORTED,
                     "NVIDIA_TF32_OVERRIDE");
     assert_null(p);
 }
@@ -651,7 +651,7 @@ static void implementations_that_say_nothing(void **state)
     wd_cuda_products *p;
     const wd_cuda_gpu *gpu = wd_standin_gpu();
     wd_the_standin_faults.lt_no_mask = true;
-    wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
+    wd_test_ok(wd__cuda_products_open(&p, gpu, NULL, &err), &err);
     check(p, (form){19, 24, 40, WD_F32, WD_F32, WD_F32, .bias = true});
     close_products(p);
 }
@@ -670,7 +670,7 @@ static void other_form_of_gelu_is_done_by_our_kernel(void **state)
         wd_cuda_products *p;
         const wd_cuda_gpu *gpu = wd_standin_gpu();
         wd_the_standin_faults.lt_gelu_erf[erf] = true;
-        wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
+        wd_test_ok(wd__cuda_products_open(&p, gpu, NULL, &err), &err);
         for (int t = 0; t < WD_PRODUCT_TYPES; t++) {
             const int64_t own = wd_standin_own_launches();
             assert_int_equal(p->rule.gelu_tanh[t], t != erf);
@@ -697,7 +697,7 @@ static void refused_gelu_is_done_by_our_kernel(void **state)
         wd_the_standin_faults.lt_fail_matmul = refused == WD_PRODUCT_TYPES;
         wd_the_standin_faults.lt_fail_with = WD_LT_STATUS_NOT_SUPPORTED;
         warnings = 0;
-        wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
+        wd_test_ok(wd__cuda_products_open(&p, gpu, NULL, &err), &err);
         if (refused < WD_PRODUCT_TYPES)
             assert_non_null(strstr(warning, "does not make GELU in products"));
         for (int t = 0; t < WD_PRODUCT_TYPES; t++) {
@@ -725,7 +725,7 @@ static void forms_of_gelu_are_told_apart_where_tanh_is_rough(void **state)
         const wd_cuda_gpu *gpu = wd_standin_gpu();
         wd_the_standin_faults.lt_gelu_erf[WD_PRODUCT_BF16] = i & 1;
         wd_the_standin_faults.lt_gelu_rough = i & 2 ? 0x1p-11f : -0x1p-11f;
-        wd_test_ok(wd__cuda_products_open(&p, gpu, &err), &err);
+        wd_test_ok(wd__cuda_products_open(&p, gpu, NULL, &err), &err);
         assert_int_equal(p->rule.gelu_tanh[WD_PRODUCT_BF16], !(i & 1));
         assert_false(p->rule.gelu_tanh[WD_PRODUCT_F32] ||
                      p->rule.gelu_tanh[WD_PRODUCT_BF16_TO_F32]);
@@ -783,7 +783,7 @@ static void failures_while_it_is_opened(void **state)
     for (int64_t calls = 0;; calls++) {
         const wd_cuda_gpu *gpu = wd_standin_gpu();
         wd_standin_driver_fail_after(calls);
-        wd_status status = wd__cuda_products_open(&p, gpu, &err);
+        wd_status status = wd__cuda_products_open(&p, gpu, NULL, &err);
         wd_standin_driver_fail_after(-1);
         if (status == WD_OK) break;
         assert_true(status == WD_OUT_OF_MEMORY || status == WD_UNSUPPORTED ||

@@ -113,7 +113,7 @@ static void open_products(report *r)
     json_object_set_new(r->all, "cublaslt_version",
                         json_integer((json_int_t)d->gpu.api->lt.get_version()));
     begin_step(r);
-    status = wd__cuda_products_open(&d->products, &d->gpu, &err);
+    status = wd__cuda_products_open(&d->products, &d->gpu, &d->base, &err);
     end_step(r, "open cuBLASLt and check its products", status, &err);
 }
 

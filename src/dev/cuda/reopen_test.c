@@ -7,6 +7,9 @@
 #include "core/clock.h"
 #include "dev/cuda/impl.h"
 #include "kernels/tested_gpu.h"
+#ifdef WD_ON_STANDIN
+#include "standin/libraries.h"
+#endif
 
 enum { SIDE = 64, COUNT = SIDE * SIDE, LAUNCHES = 4 };
 
@@ -151,8 +154,40 @@ static void a_device_lives_twice(void **state)
 #endif
 }
 
+#ifdef WD_ON_STANDIN
+/* What cuBLASLt refuses while its products are checked is done by the device's own kernels: a GELU,
+ * a launch, an algorithm with few rows. Only a library without any algorithm is refused. */
+static void a_device_opens_where_cublaslt_refuses_products(void **state)
+{
+    (void)state;
+    static const wd_standin_faults cases[] = {
+        {.lt_rows_least = 16},
+        {.lt_gelu_none = {true}},
+        {.lt_fail_matmul = 1, .lt_fail_with = WD_LT_STATUS_NOT_SUPPORTED},
+    };
+    wd_device *device;
+    wd_err err;
+    tested_gpu_begin(false);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_the_standin_faults = cases[i];
+        wd_test_ok(wd_device_open_cuda(&device, tested_gpu_number(), &err), &err);
+        wd_device_close(device);
+    }
+    wd_the_standin_faults = (wd_standin_faults){.lt_none = true};
+    wd_test_refused(wd_device_open_cuda(&device, tested_gpu_number(), &err), &err, WD_UNSUPPORTED,
+                    "has no algorithm for the products by which it is checked");
+    wd_the_standin_faults = (wd_standin_faults){0};
+    assert_int_equal(wd_standin_remove(), 0);
+}
+#endif
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_device_lives_twice)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_lives_twice),
+#ifdef WD_ON_STANDIN
+        cmocka_unit_test(a_device_opens_where_cublaslt_refuses_products),
+#endif
+    };
     return cmocka_run_group_tests_name("reopen", tests, NULL, NULL);
 }
