@@ -244,9 +244,7 @@ static bool starts_whole(const wd_train_setup *s)
  * student that starts from a whole model draws already, and a usual rate would undo it. */
 static double usual_lr(const wd_train_setup *s)
 {
-    const wd_train_options *o = &s->options;
-    const int64_t ranks = s->comm ? s->comm->ranks : 1;
-    const double samples = (double)(o->batch_size * o->gradient_accumulation_steps * ranks);
+    const double samples = (double)wd__train_step_samples(s);
     return LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit) *
            fmin(1, sqrt(samples / LR_SAMPLES)) * (starts_whole(s) ? LR_OF_WHOLE_START : 1);
 }

@@ -167,11 +167,15 @@ wd_state_place wd_train_state_place(const wd_train_options *o)
     return !strcmp(o->ema_device, "host") ? WD_STATE_EMA_ON_HOST : WD_STATE_ON_DEVICE;
 }
 
-int64_t wd_train_epoch_steps(const wd_train_setup *s)
+int64_t wd__train_step_samples(const wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
-    const int64_t ranks = s->comm ? s->comm->ranks : 1;
-    const int64_t step = o->batch_size * o->gradient_accumulation_steps * ranks;
+    return o->batch_size * o->gradient_accumulation_steps * (s->comm ? s->comm->ranks : 1);
+}
+
+int64_t wd_train_epoch_steps(const wd_train_setup *s)
+{
+    const int64_t step = wd__train_step_samples(s);
     return (s->data.count + step - 1) / step;
 }
 

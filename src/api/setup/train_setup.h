@@ -82,6 +82,8 @@ wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *optio
  * it. Without prompts the text has as many rows as a prompt can have. */
 wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_options *options,
                                       wd_comm *ranks, const char *preset, wd_err *err);
+/* Samples of one step of all ranks. */
+int64_t wd__train_step_samples(const wd_train_setup *setup);
 /* The steps of an epoch, in which all ranks together see as many samples as there are prompts; 0:
  * there are no prompts. */
 int64_t wd_train_epoch_steps(const wd_train_setup *setup);
