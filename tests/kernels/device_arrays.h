@@ -263,15 +263,27 @@ static inline void arrays_arrive(wd_cuda_device *d)
     array_require(!wd__cuda_driver_of(d)->ctx_synchronize(), "an array's copy failed");
 }
 
-/* Whether 8 bytes of arguments without padding are an address of an x86-64 program: no number that
- * an operation takes is as large. Elsewhere, and in programs at fixed addresses, some are missed.
- */
+/* Padding of arguments may hold anything, also half an address. Where the compiler cannot clear it,
+ * addresses of the host are not looked for. */
+#ifdef __has_builtin
+#if __has_builtin(__builtin_clear_padding) && defined __x86_64__
+#define CLEAR_PADDING(arguments) __builtin_clear_padding(arguments)
+enum { HOST_ADDRESSES_ARE_FOUND = 1 };
+#endif
+#endif
+#ifndef CLEAR_PADDING
+#define CLEAR_PADDING(arguments) ((void)(arguments))
+enum { HOST_ADDRESSES_ARE_FOUND = 0 };
+#endif
+
+/* Whether 8 bytes of arguments are an address of an x86-64 program that may lie anywhere (PIE): no
+ * number that an operation takes is as large. */
 static inline bool is_address(uintptr_t word)
 {
-    return word >> 32 >= 0x5000 && word >> 32 < 0x8000;
+    return HOST_ADDRESSES_ARE_FOUND && word >> 32 >= 0x5000 && word >> 32 < 0x8000;
 }
 
-/* Every 8 bytes of `args`, whose padding is zero, that are an address in an array become that of
+/* Every 8 bytes of `args`, whose padding is cleared, that are an address in an array become that of
  * its copy. Any other address is of the host, which a GPU cannot read. */
 static inline void arrays_name(char *args, size_t bytes, bool outputs)
 {

@@ -75,7 +75,7 @@ static void faults_are_noticed(void **state)
     assert_int_equal(status_with(BEHIND), EXIT_FAILURE);
     assert_int_equal(status_with(BEFORE), EXIT_FAILURE);
     assert_int_equal(status_with(READS_OUTPUT), EXIT_FAILURE);
-    assert_int_equal(status_with(ON_HOST), EXIT_FAILURE);
+    if (HOST_ADDRESSES_ARE_FOUND) assert_int_equal(status_with(ON_HOST), EXIT_FAILURE);
 }
 
 /* Under a sanitizer nothing lies beside an array, which the stand-in then refuses to write. */

@@ -160,16 +160,6 @@ static inline void executor_run(wd_op op, const void *args, size_t bytes)
     arrays_take(d);
 }
 
-/* Padding may hold anything, also half an address. */
-#ifdef __has_builtin
-#if __has_builtin(__builtin_clear_padding)
-#define CLEAR_PADDING(arguments) __builtin_clear_padding(arguments)
-#endif
-#endif
-#ifndef CLEAR_PADDING
-#define CLEAR_PADDING(arguments) ((void)(arguments))
-#endif
-
 /* Operations of the device as entries of the processor's table. It has a workspace of its own. */
 #define X(op, name)                                                                                \
     static inline void device_##name(const void *args, wd_cpu_context *context)                    \
