@@ -329,6 +329,16 @@ static void every_checkpoint_is_written_once(void **state)
     }
 }
 
+/* Options of a run with a checkpoint every two steps, with the bits of one rank. */
+static wd_trainer_options keeps_all_checkpoints(void)
+{
+    wd_trainer_options o = trainer_options();
+    o.checkpoint_interval = 2;
+    o.keep_checkpoints = STEPS;
+    o.stepper.deterministic_reduce = true;
+    return o;
+}
+
 /* All ranks go on without a checkpoint for which rank 0 finds no space, also where each rank has a
  * part of what is in it. */
 static void ranks_go_on_without_a_checkpoint(void **state)
@@ -337,10 +347,7 @@ static void ranks_go_on_without_a_checkpoint(void **state)
     for (int shared = 0; shared < 2; shared++)
         for (int last = 0; last < 2; last++) {
             char path[WD_PATH_MAX];
-            wd_trainer_options o = trainer_options();
-            o.checkpoint_interval = 2;
-            o.keep_checkpoints = STEPS;
-            o.stepper.deterministic_reduce = true;
+            wd_trainer_options o = keeps_all_checkpoints();
             run_whole("with-space", &o);
             step_without_space = last ? STEPS : 2;
             const wd_trainer_result r = run_into("no-space", &o, 2, shared, SIM, -1);
@@ -363,10 +370,7 @@ static void ranks_write_the_last_checkpoint_again(void **state)
     is_full_once = true;
     for (int shared = 0; shared < 2; shared++) {
         char path[WD_PATH_MAX];
-        wd_trainer_options o = trainer_options();
-        o.checkpoint_interval = 2;
-        o.keep_checkpoints = STEPS;
-        o.stepper.deterministic_reduce = true;
+        wd_trainer_options o = keeps_all_checkpoints();
         run_whole("with-space", &o);
         step_without_space = STEPS;
         const wd_trainer_result r = run_into("once-full", &o, 2, shared, SIM, -1);
